@@ -214,13 +214,13 @@ def _machine(report: Report, count: int) -> None:
         "The pure machine, without log, catalog and network: what it keeps, and what it would cost to load.",
     )
     dispatcher = Dispatcher(SubscriptionConfig(leases_max=5_000, ack_timeout_ms=12 * 3_600_000))
-    dispatcher.attach("worker")
-    dispatcher.grant("worker", 1)
+    dispatcher.consumers.attach("worker")
+    dispatcher.consumers.grant("worker", 1)
     dispatcher.index([LogEntry(0, None)], 1)
     dispatcher.dispatch(0)
     began, step = time.perf_counter(), 2_000
     for start in range(1, count, step):
-        dispatcher.grant("worker", step)
+        dispatcher.consumers.grant("worker", step)
         dispatcher.index([LogEntry(offset, None) for offset in range(start, start + step)], start + step)
         for delivery in dispatcher.dispatch(0):
             dispatcher.ack(delivery.offset, 1, delivery.token)

@@ -49,7 +49,7 @@ from millpond.service import (
     Workers,
 )
 from millpond.settings import Settings
-from millpond.topology import Lease, Peers, RefreshRequests, ShardOwnership, Shards, TopologyView
+from millpond.topology import Lease, OwnedShards, Peers, RefreshRequests, TopologyView
 from millpond.version import __version__
 
 KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
@@ -349,8 +349,7 @@ class Broker:
             random=self._random,
             check_disk_space=self._check_disk_space,
         )
-        self.coordinator_epochs = Shards(self.lease)
-        shard_ownership = ShardOwnership(self.coordinator_epochs, self.topology, self.session)
+        self.owned_shards = OwnedShards(self.lease, self.topology, self.session)
         self.maintenance = Maintenance(
             self.log,
             self.topology,
@@ -365,7 +364,7 @@ class Broker:
         self.transactions = Transactions(
             self.log,
             self.session,
-            self.coordinator_epochs,
+            self.owned_shards.epoch_of,
             clock=self.clock,
             limits=settings.transaction_limits(),
             trusts_clock=self.maintenance.guard.trusts_clock,
@@ -373,7 +372,7 @@ class Broker:
         self.groups = Groups(
             self.log,
             self.session,
-            self.coordinator_epochs,
+            self.owned_shards.epoch_of,
             clock=self.clock,
             limits=settings.group_limits(),
             trusts_clock=self.maintenance.guard.trusts_clock,
@@ -413,7 +412,7 @@ class Broker:
             self.session,
             self.lease,
             partition_holders=(self.queues, self.log),
-            shard_holders=(shard_ownership, self.groups),
+            shard_holders=(self.owned_shards, self.groups),
             clock=self.clock,
             lease_ms=settings.lease,
             metrics=self.metrics.cluster,
@@ -421,7 +420,7 @@ class Broker:
         self.cluster = ClusterAdministration(
             self.log, self.topology, self.peers, self.membership, self.session
         )
-        self.topology.subscribe(shard_ownership.apply)
+        self.topology.subscribe(self.owned_shards.apply)
         self.topology.subscribe(self.groups.drop_lost)
         self.topology.subscribe(self.membership.on_topology)
         try:

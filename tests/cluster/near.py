@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from tests.shards import owned_shards
+
 from millpond.broker import Broker
 from millpond.settings import Settings
 
@@ -44,7 +46,7 @@ class Near:
                 standing = await self.brokers[0].cluster.status()
                 owned = [len(each.log.partitions()) for each in self.brokers]
                 versions = {each.topology.current.version for each in self.brokers}
-                shards = [len(dict.keys(each.coordinator_epochs)) for each in self.brokers]
+                shards = [len(owned_shards(each)) for each in self.brokers]
                 if (
                     sum(owned) == standing.partitions
                     and max(owned) - min(owned) <= 1

@@ -17,6 +17,7 @@ from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 from tests.cluster.near import LOOK_SECONDS, SECONDS_MAX, near_brokers
+from tests.shards import owned_shards
 
 from millpond.client import AsyncAdmin, AsyncConsumer, AsyncProducer, AsyncPublisher, AsyncSubscriber
 from millpond.model.errors import InvalidRequest
@@ -166,7 +167,7 @@ async def test_kafka_clients_go_on_while_everything_moves_from_one_broker_to_the
 
 
 async def _owns_nothing(broker):
-    return not broker.log.partitions() and not dict.keys(broker.coordinator_epochs)
+    return not broker.log.partitions() and not owned_shards(broker)
 
 
 async def _longer(values, count):

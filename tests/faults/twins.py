@@ -120,8 +120,8 @@ TWINS = (
         mutant(
             "the session of a silent member does not end",
             "groups/consumer_group.py",
-            "            self._end_session(member_id, now_ms)\n        if self._sync_due_ms",
-            "            pass\n        if self._sync_due_ms",
+            "            self._end_session(member_id, now_ms)\n        if state.sync_due_ms",
+            "            pass\n        if state.sync_due_ms",
         ),
     ),
     Twin("clients/test_restarts.py", ("tests/unit/log/test_producers.py",), REPEATS),

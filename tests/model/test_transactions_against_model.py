@@ -129,7 +129,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.coordinator = Transactions(
             self.broker.log,
             self.broker.session,
-            self.broker.coordinator_epochs,
+            self.broker.owned_shards.epoch_of,
             clock=self.clock,
             limits=TransactionLimits(),
         )

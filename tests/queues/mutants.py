@@ -8,8 +8,9 @@ from pathlib import Path
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+CONSUMERS = "src/millpond/queues/attached_consumers.py"
 DISPATCHER = "src/millpond/queues/dispatcher.py"
-LEDGER = "src/millpond/queues/unsaved_changes.py"
+UNSAVED = "src/millpond/queues/unsaved_changes.py"
 SCHEDULE = "src/millpond/queues/schedule.py"
 SETTLED = "src/millpond/queues/settled_offsets.py"
 TRACKED = "src/millpond/queues/dispatcher_state.py"
@@ -42,8 +43,12 @@ def _dispatcher(name: str, code: str, instead: str = "pass") -> Mutant:
     return Mutant(name, DISPATCHER, code, instead)
 
 
-def _ledger(name: str, code: str, instead: str = "pass") -> Mutant:
-    return Mutant(name, LEDGER, code, instead)
+def _unsaved(name: str, code: str, instead: str = "pass") -> Mutant:
+    return Mutant(name, UNSAVED, code, instead)
+
+
+def _consumers(name: str, code: str, instead: str = "pass") -> Mutant:
+    return Mutant(name, CONSUMERS, code, instead)
 
 
 def _schedule(name: str, code: str, instead: str = "pass") -> Mutant:
@@ -93,21 +98,21 @@ SEEDED = (
         "return offset - within + zero",
         "return offset - within + settled.bit_length()",
     ),
-    _ledger("a dead letter is not stored", "if message.settle_reason is not ACKED", "if False"),
+    _unsaved("a dead letter is not stored", "if message.settle_reason is not ACKED", "if False"),
     _dispatcher(
         "leases stay when a consumer leaves", "for offset in sorted(consumer.leases):", "for offset in ():"
     ),
     _dispatcher(
         "a failed message is never ready again",
-        "        self._ledger.failed[message.offset] = message\n        self._wait(message)",
-        "        self._ledger.failed[message.offset] = message",
+        "        self._unsaved.failed[message.offset] = message\n        self.schedule.wait(message)",
+        "        self._unsaved.failed[message.offset] = message",
     ),
     _dispatcher(
         "dispatching stops at the first that is not eligible",
         "                if consumer.queue and consumer.may_receive:",
         "                if message is not None and consumer.queue and consumer.may_receive:",
     ),
-    _ledger(
+    _unsaved(
         "failures are forgotten when another takes over",
         "self.retries = dict(retries or {})",
         "self.retries = {}",
@@ -118,29 +123,29 @@ SEEDED = (
 
 OWN = (
     # consumers
-    _schedule(
+    _consumers(
         "a paused consumer keeps its keys",
         "[each for each in consumers if not each.paused and not each.suspended]",
         "[each for each in consumers if not each.suspended]",
     ),
-    _schedule(
+    _consumers(
         "a suspended consumer keeps its keys",
         "[each for each in consumers if not each.paused and not each.suspended]",
         "[each for each in consumers if not each.paused]",
     ),
-    _schedule(
+    _consumers(
         "a suspended consumer never comes back",
-        "            consumer.suspended = False\n            self._reassign()\n\n    def _suspend",
-        "            self._reassign()\n\n    def _suspend",
+        "            consumer.suspended = False\n            self._reassign()\n\n    def suspend",
+        "            self._reassign()\n\n    def suspend",
     ),
-    _schedule(
+    _consumers(
         "a consumer that comes back gets its keys only when somebody else comes or goes",
-        "            consumer.suspended = False\n            self._reassign()\n\n    def _suspend",
-        "            consumer.suspended = False\n\n    def _suspend",
+        "            consumer.suspended = False\n            self._reassign()\n\n    def suspend",
+        "            consumer.suspended = False\n\n    def suspend",
     ),
     _dispatcher(
         "a consumer that starves keeps its keys",
-        "silent += [each for each in self._consumers.values() if self._is_starving(each)]",
+        "silent += [each for each in self.consumers.by_name.values() if schedule.is_starving(each)]",
     ),
     _schedule(
         "a consumer that has nothing to take is taken to starve",
@@ -171,8 +176,8 @@ OWN = (
     _schedule("a key that moves stays whose it was", "            key.owner = None\n", ""),
     _schedule(
         "keys that move wait for an event of their own",
-        "            key.queued = -1\n            self._schedule_key(key)\n        return True",
-        "            key.queued = -1\n        return True",
+        "            key.queued = -1\n            self.schedule_key(key)\n\n    # -- time",
+        "            key.queued = -1\n\n    # -- time",
     ),
     # leaving and failing
     _dispatcher("who leaves in order is charged", "            if graceful:", "            if False:"),
@@ -200,7 +205,9 @@ OWN = (
     ),
     _dispatcher("one attempt too many", "if message.attempts < config", "if message.attempts <= config"),
     _dispatcher(
-        "what is blocked is tried again", "self._retry(message, NEVER)", "self._retry(message, self.now + 1)"
+        "what is blocked is tried again",
+        "self._retry(message, NEVER)",
+        "self._retry(message, self.schedule.now + 1)",
     ),
     _dispatcher(
         "what is dropped becomes a dead letter",
@@ -214,12 +221,12 @@ OWN = (
     ),
     _dispatcher(
         "that it was let go is not stored",
-        "        ledger.forgotten.append(offset)\n        if message.key is None",
+        "        unsaved.forgotten.append(offset)\n        if message.key is None",
         "        if message.key is None",
     ),
     _dispatcher(
         "what is blocked and not tracked cannot be let go",
-        "[*self._messages, *self._ledger.retries] if offset",
+        "[*self._messages, *self._unsaved.retries] if offset",
         "[*self._messages] if offset",
     ),
     _dispatcher(
@@ -248,7 +255,7 @@ OWN = (
     ),
     _dispatcher(
         "an extension changes nothing",
-        "        message.deadline = self.now + by_ms\n        self._deadlines",
+        "        message.deadline = self.schedule.now + by_ms\n        self._deadlines",
         "        self._deadlines",
     ),
     # the log
@@ -257,7 +264,7 @@ OWN = (
         "            if key.resume_from is not None:\n                return\n",
         "",
     ),
-    _schedule("a key that lags is not recalled", "self._drained[key.hash] = key"),
+    _schedule("a key that lags is not recalled", "self.drained[key.hash] = key"),
     _dispatcher(
         "a key that lags forgets where it was",
         "                key.resume_from = max(end, resume[key.hash])",
@@ -275,7 +282,7 @@ OWN = (
     ),
     _dispatcher(
         "offsets without messages stay open",
-        "            if offset > expected:\n                self._ledger.void(expected, offset)",
+        "            if offset > expected:\n                self._unsaved.void(expected, offset)",
         "            if offset > expected:\n                pass",
     ),
     _dispatcher(
@@ -285,25 +292,25 @@ OWN = (
     ),
     _dispatcher(
         "a key waits for what has left the log",
-        "        self._ledger.void(offset, offset + 1)\n        if message.key is not None:\n"
-        "            self._schedule_key(message.key)",
-        "        self._ledger.void(offset, offset + 1)",
+        "        self._unsaved.void(offset, offset + 1)\n        if message.key is not None:\n"
+        "            self.schedule.schedule_key(message.key)",
+        "        self._unsaved.void(offset, offset + 1)",
     ),
     _dispatcher(
         "the start of the log moves and nothing is settled",
-        "self._ledger.void(self.settled.floor, log_start)",
+        "self._unsaved.void(self.settled.floor, log_start)",
     ),
-    _ledger(
+    _unsaved(
         "retries stay of what has left the log",
         "if start <= offset < end and offset in self.retries:",
         "if False:",
     ),
-    _ledger(
+    _unsaved(
         "retries stay of what is settled",
         "forgotten += [message.offset for message in decided if message.attempts]",
     ),
-    _ledger("what is decided is stored as failed", "                if message.state is not SETTLING\n", ""),
-    _ledger(
+    _unsaved("what is decided is stored as failed", "                if message.state is not SETTLING\n", ""),
+    _unsaved(
         "what lies below the floor after a range is open",
         "self._voids[-1] = (self._voids[-1][0], end)",
         "self._voids[-1] = (start, end)",
@@ -315,7 +322,7 @@ OWN = (
     ),
     _dispatcher(
         "the next of a strict key waits for ever",
-        "                key.settling -= 1\n                self._schedule_key(key)",
+        "                key.settling -= 1\n                self.schedule.schedule_key(key)",
         "                key.settling -= 1",
     ),
     # time
@@ -326,14 +333,16 @@ OWN = (
     ),
     _schedule(
         "time comes a little late",
-        "while self._delayed and self._delayed[0][0] <= self.now:",
-        "while self._delayed and self._delayed[0][0] < self.now:",
+        "while self.due and self.due[0][0] <= self.now:",
+        "while self.due and self.due[0][0] < self.now:",
     ),
     _schedule(
         "what is delayed is delivered at once", "        if head.not_before > self.now:", "        if False:"
     ),
     _dispatcher(
-        "a lease runs out early", "or message.deadline > self.now:", "or message.deadline > self.now + 1_000:"
+        "a lease runs out early",
+        "or message.deadline > schedule.now:",
+        "or message.deadline > schedule.now + 1_000:",
     ),
     Mutant("leases of the current bucket do not run out", TRACKED, "self._order[0] == due:", "False:"),
     Mutant("leases of past buckets do not run out", TRACKED, "self._order[0] < due:", "False:"),

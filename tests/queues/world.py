@@ -14,7 +14,7 @@ from tests.queues.model import Log, Model, ModelRow
 from tests.queues.row import Row
 
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, SubscriptionMode
-from millpond.queues import schedule
+from millpond.queues import attached_consumers, schedule
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.dispatcher_results import AckResult, QueueDelivery, StateChanges
 from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState, SettleReason
@@ -65,15 +65,11 @@ class World:
             key_window=shape.key_window,
             leases_max=leases_max,
         )
-        limits = {
-            "PER_KEY_MAX": shape.per_key_max,
-            "PER_KEY_WHEN_CROWDED": shape.per_key_max,
-            "HOT_FACTOR": 1,
-            "HOT_SLACK": 0,
-            "WEIGHT_LESS": 0.3,
-        }
+        limits = {"PER_KEY_MAX": shape.per_key_max, "PER_KEY_WHEN_CROWDED": shape.per_key_max}
+        weights = {"HOT_FACTOR": 1, "HOT_SLACK": 0, "WEIGHT_LESS": 0.3}
         self.patches = contextlib.ExitStack()
         self.patches.enter_context(mock.patch.multiple(schedule, **limits))
+        self.patches.enter_context(mock.patch.multiple(attached_consumers, **weights))
         self.log = Log()
         self.row = Row()
         self.model_row = ModelRow()
@@ -134,13 +130,13 @@ class World:
         return 0 if self.config.ordered_by_partition else None
 
     def attach(self, name: str, messages: int, size: int | None) -> None:
-        for each in self.both:
+        for each in (self.machine.consumers, self.model):
             each.attach(name)
             each.grant(name, messages, size)
         self.granted[name] += messages
 
     def pause(self, name: str, *, paused: bool) -> None:
-        for each in self.both:
+        for each in (self.machine.consumers, self.model):
             each.pause(name, paused=paused)
 
     def detach(self, name: str, *, graceful: bool) -> None:
@@ -150,9 +146,9 @@ class World:
 
     def balance(self) -> None:
         """How much a consumer weighs is the dispatcher's judgement; what follows from it is not."""
-        self.machine.balance()
+        self.machine.consumers.balance()
         for member in self.model.members.values():
-            member.weight = self.machine._consumers[member.name].weight
+            member.weight = self.machine.consumers.by_name[member.name].weight
 
     def token(self, index: int) -> Token:
         """Recent ones first."""
@@ -308,7 +304,7 @@ class World:
 
     def retrack(self, read: int) -> None:
         for _ in range(READS_MAX):
-            if (start := self.machine.retrack_from) is None:
+            if (start := self.machine.schedule.retrack_from) is None:
                 return
             end = min(start + read, self.machine.frontier)
             self.machine.retrack(self.log.between(start, end), start, end)
@@ -394,9 +390,9 @@ class World:
         messages = self.machine._messages
         leased = {o: each for o, each in messages.items() if each.state is MessageState.LEASED}
         assert len(leased) == self.machine.leased <= self.config.leases_max, "I7 too many leases"
-        held = sorted(o for each in self.machine._consumers.values() for o in each.leases)
+        held = sorted(o for each in self.machine.consumers for o in each.leases)
         assert held == sorted(leased), "I7 leases leak"
-        for key in self.machine._keys.values():
+        for key in self.machine.schedule.keys.values():
             mine = [each for each in leased.values() if each.key is key]
             assert {each.offset for each in mine} == key.leased, "a key does not know its leases"
             assert len({each.consumer.name for each in mine}) <= 1, "X1 two consumers hold a key"
@@ -409,7 +405,7 @@ class World:
                 assert not waits, "O2 an earlier one of the key is neither settled nor on its way"
 
     def check_credit(self) -> None:
-        for consumer in self.machine._consumers.values():
+        for consumer in self.machine.consumers:
             assert consumer.consumer_credit.messages >= 0, "I7 more than it has room for"
             assert consumer.consumer_credit.bytes > -LARGEST, "I7 more than one message over"
             assert len(consumer.leases) + consumer.consumer_credit.messages <= self.granted[consumer.name], (
@@ -438,7 +434,8 @@ class World:
 
     def check_nothing_is_left(self) -> None:
         machine = self.machine
-        left = (machine._messages, machine._keys, machine._lagging, machine._drained, machine._ledger.failed)
+        schedule = machine.schedule
+        left = (machine._messages, schedule.keys, schedule.lagging, schedule.drained, machine._unsaved.failed)
         assert not any(left), "something is remembered of messages that are settled"
         assert not self.row.retries, "retries are left of messages that are settled"
         assert not self.row.chunks, "I1 chunks are left below the floor"

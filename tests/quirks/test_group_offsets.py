@@ -2,6 +2,7 @@
 
 import pytest
 from tests.quirks.member import GROUP, Member
+from tests.shards import take_all_shards
 
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_admin import DeleteGroupsRequest
@@ -125,7 +126,7 @@ async def test_an_error_of_a_group_stands_where_each_version_has_room_for_it(mem
     """In v1 with each partition, up to v7 once, from v8 with its group. Written elsewhere, clients take "no offset" for
     the answer and begin anew at the start of their topics."""
     await member.commit(5)
-    member.broker.coordinator_epochs.clear()  # another broker has taken its groups over
+    take_all_shards(member.broker)  # another broker has taken its groups over
     wrong = ErrorCode.NOT_COORDINATOR
     old = await fetch_old(member, 1)
     assert [told(row)[:2] for row in old.topics[0].partitions] == [(wrong, -1)]

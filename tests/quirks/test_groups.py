@@ -6,6 +6,7 @@ import struct
 import pytest
 from tests.quirks.member import GROUP, SESSION_MS, Member, subscription
 from tests.quirks.wire import settle
+from tests.shards import take_all_shards
 
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
@@ -230,7 +231,7 @@ async def test_a_group_that_another_broker_keeps_is_not_coordinated_here(member)
     """The code makes clients ask where their coordinator is; with any other they would stay, and be two groups."""
     await member.topic()
     await member.lead()
-    member.broker.coordinator_epochs.clear()
+    take_all_shards(member.broker)
     moved = ErrorCode.NOT_COORDINATOR
     assert await member.heartbeat() == moved
     assert await member.commit(1) == moved

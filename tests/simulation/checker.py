@@ -4,6 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tests.shards import owned_shards
+
 from millpond.catalog.topology import LiveBroker, members, owners, shards
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.reading.reader import StoreReader
@@ -188,9 +190,7 @@ class Checker:
             }
             if owned != served or not node.broker.lease.held:
                 return f"{node.name} owns {len(owned)} and serves {len(served)}"
-            if set(node.broker.coordinator_epochs) != {
-                s for s, o in coordinators.items() if o.session == session
-            }:
+            if set(owned_shards(node.broker)) != {s for s, o in coordinators.items() if o.session == session}:
                 return f"{node.name} keeps other shards than it owns"
         return None
 

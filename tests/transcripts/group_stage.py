@@ -130,9 +130,9 @@ class GroupStage:
 
     def do_show(self, *_):
         group = self.group
-        members = ", ".join(map(self._say_member, group.roster)) or "nobody"
-        led = f", led by {group.leader}" if group.leader else ""
-        return [f"{group.state} generation {group.generation}: {members}{led}"]
+        members = ", ".join(map(self._say_member, group.state.roster)) or "nobody"
+        led = f", led by {group.state.leader}" if group.state.leader else ""
+        return [f"{group.state.phase} generation {group.state.generation}: {members}{led}"]
 
     def do_limits(self, _, options):
         self.limits = _limits(**{name: int(value) for name, value in options.items()})
@@ -150,7 +150,7 @@ class GroupStage:
     def do_restart(self, *_):
         self.group = self._new_group()
         if self.stored is not None:
-            arguments = (self.group.group_id, self.limits, self._new_id, self.stored, self.now)
+            arguments = (self.group.state.group_id, self.limits, self._new_id, self.stored, self.now)
             self.group = ConsumerGroup.restored(*arguments)
         return self.do_show()
 

@@ -78,24 +78,24 @@ class QueueStage:
         return [f"offsets {first} to {self.log.end - 1}"] if len(flags) > 1 else [f"offset {first}"]
 
     def do_attach(self, flags, options):
-        self.machine.attach(flags[0])
+        self.machine.consumers.attach(flags[0])
         return self.do_grant(flags, options) if options else []
 
     def do_grant(self, flags, options):
         size = int(options["bytes"]) if "bytes" in options else None
-        self.machine.grant(flags[0], int(options.get("credit", 0)), size)
+        self.machine.consumers.grant(flags[0], int(options.get("credit", 0)), size)
         return []
 
     def do_hear(self, flags, _):
-        self.machine.mark_alive(flags[0])
+        self.machine.consumers.mark_alive(flags[0])
         return []
 
     def do_pause(self, flags, _):
-        self.machine.pause(flags[0])
+        self.machine.consumers.pause(flags[0])
         return []
 
     def do_resume(self, flags, _):
-        self.machine.pause(flags[0], paused=False)
+        self.machine.consumers.pause(flags[0], paused=False)
         return []
 
     def do_detach(self, flags, _):
@@ -176,11 +176,13 @@ class QueueStage:
 
     def do_show(self, *_):
         messages = [self._say_message(each) for each in self.machine._messages.values()]
-        lagging = [f"{self._name(key.hash)} from {key.resume_from}" for key in self.machine._lagging.values()]
+        lagging = [
+            f"{self._name(key.hash)} from {key.resume_from}" for key in self.machine.schedule.lagging.values()
+        ]
         return [*messages, *(f"the log is read again for {each}" for each in lagging)] or ["nothing is open"]
 
     def do_why(self, *_):
-        statuses = self.machine.waiting_keys(10)
+        statuses = self.machine.schedule.waiting_keys(10)
         return [f"{self._name(each.key)} at {each.offset}: {each.why} {each.consumer}" for each in statuses]
 
     # -- inside -----------------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ class QueueStage:
         machine, said = self.machine, []
         machine.expire(self.now)
         while True:
-            while (start := machine.retrack_from) is not None:
+            while (start := machine.schedule.retrack_from) is not None:
                 machine.retrack(self.log.between(start, machine.frontier), start, machine.frontier)
             deliveries = machine.dispatch(self.now)
             said += [self._say_delivery(each) for each in deliveries]

@@ -14,9 +14,8 @@ from millpond.catalog import groups as catalog
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupOffset
 from millpond.groups.claims import Claim, Claims
-from millpond.groups.consumer_group import ConsumerGroup
+from millpond.groups.consumer_group import ConsumerGroup, NewId
 from millpond.groups.consumer_protocol import CONSUMER, subscribed_topics
-from millpond.groups.group_state import NewId
 from millpond.groups.limits import GroupLimits
 from millpond.groups.loaded_groups import LoadedGroup, LoadedGroups
 from millpond.groups.messages import (
@@ -83,13 +82,14 @@ def new_member_id(name: str) -> str:
 
 
 class Groups:
-    """The groups whose shards this broker owns. `trusts_clock` returns whether data may be deleted by age."""
+    """The groups whose shards this broker owns. `epoch_of` returns the epoch under which it owns a shard; None if it
+    does not. `trusts_clock` returns whether data may be deleted by age."""
 
     def __init__(
         self,
         log: Log,
         session: Session,
-        epochs: Mapping[int, int],
+        epoch_of: Callable[[int], int | None],
         *,
         clock: Clock,
         limits: GroupLimits,
@@ -100,7 +100,7 @@ class Groups:
         self._clock = clock
         self._limits = limits
         self._trusts_clock = trusts_clock
-        self._store = GroupStore(log, session, epochs, clock)
+        self._store = GroupStore(log, session, epoch_of, clock)
         self._claims = Claims(limits.reader_lease_ms, limits.readers_max)
         self._loaded_groups = LoadedGroups(self._store, clock=clock, limits=limits, new_id=new_id)
 
@@ -175,13 +175,13 @@ class Groups:
         if accepted:
             now_ms = self._clock.now_ms()
             await self._loaded_groups.write(
-                loaded.coordinated,
+                loaded.ownership,
                 lambda tx: catalog.commit_offsets_now(tx, group_id, accepted, now_ms=now_ms),
             )
         return errors
 
     async def committed_offsets(self, group_id: str) -> CommittedOffsets:
-        self._store.coordinated(group_id)  # raises unless this broker coordinates the group
+        self._store.ownership(group_id)  # raises unless this broker coordinates the group
 
         def read(tx: CatalogTransaction) -> CommittedOffsets:
             # Pending offsets first: if a transaction ends between the two reads, its offsets are committed ones then.
@@ -210,10 +210,10 @@ class Groups:
             for topic_partition, error in zip(topic_partitions, errors, strict=True)
             if error is None
         ]
-        coordinated = loaded.coordinated if loaded is not None else self._store.coordinated(group_id)
+        ownership = loaded.ownership if loaded is not None else self._store.ownership(group_id)
         if deletable:
             await self._loaded_groups.write(
-                coordinated, lambda tx: catalog.delete_offsets(tx, group_id, deletable)
+                ownership, lambda tx: catalog.delete_offsets(tx, group_id, deletable)
             )
         return errors
 
@@ -224,19 +224,19 @@ class Groups:
         milliseconds. Raises `GroupInUse` while another reader has a claim, or while the group has members."""
         _check_group_id(claim.group_id)
         loaded = await self._loaded_groups.find(claim.group_id)
-        if loaded is not None and loaded.group.state is not GroupPhase.EMPTY:
+        if loaded is not None and loaded.group.state.phase is not GroupPhase.EMPTY:
             raise _has_members(loaded.group, claim.topic)
         self._claims.take(claim, reader, self._now())
         return self._limits.reader_lease_ms
 
     async def release(self, claim: Claim, reader: str) -> None:
-        self._store.coordinated(claim.group_id)  # raises unless this broker coordinates the group
+        self._store.ownership(claim.group_id)  # raises unless this broker coordinates the group
         self._claims.release(claim, reader)
 
     async def check_reader(self, group_id: str, topic: str, partitions: Collection[int], reader: str) -> None:
         """Raises unless this reader may commit positions. If its claim has expired, another reader may have one."""
         loaded = await self._loaded_groups.find(group_id)
-        if loaded is not None and loaded.group.state is not GroupPhase.EMPTY:
+        if loaded is not None and loaded.group.state.phase is not GroupPhase.EMPTY:
             raise _has_members(loaded.group, topic)
         self._claims.check(group_id, topic, partitions, reader, self._now())
 
@@ -259,22 +259,23 @@ class Groups:
             if all_brokers or self._store.coordinates(each.group_id)
         }
         for group in (loaded.group for loaded in self._loaded_groups):
-            if group.group_id in found or not group.is_idle():
-                found[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.state)
+            state = group.state
+            if state.group_id in found or not group.is_idle():
+                found[state.group_id] = GroupListing(state.group_id, state.protocol_type, state.phase)
         return [found[group_id] for group_id in sorted(found)]
 
     async def delete_group(self, group_id: str) -> None:
         loaded = await self._loaded_groups.find(group_id)
         if loaded is not None:
             await self._loaded_groups.wait_until_saved(loaded)
-            if loaded.group.state is GroupPhase.DEAD:
+            if loaded.group.state.phase is GroupPhase.DEAD:
                 raise NotCoordinator(group=group_id)
-            if loaded.group.state is not GroupPhase.EMPTY:
+            if loaded.group.state.phase is not GroupPhase.EMPTY:
                 raise GroupNotEmpty(group=group_id)
         existed = loaded is not None and not loaded.group.is_idle()
-        coordinated = loaded.coordinated if loaded is not None else self._store.coordinated(group_id)
-        existed |= await self._loaded_groups.write(coordinated, lambda tx: catalog.delete(tx, group_id))
-        if loaded is not None and loaded.group.state is GroupPhase.EMPTY:
+        ownership = loaded.ownership if loaded is not None else self._store.ownership(group_id)
+        existed |= await self._loaded_groups.write(ownership, lambda tx: catalog.delete(tx, group_id))
+        if loaded is not None and loaded.group.state.phase is GroupPhase.EMPTY:
             self._loaded_groups.drop(loaded)
         if not existed:
             raise UnknownGroup(group=group_id)
@@ -293,7 +294,7 @@ class Groups:
         """Finish the saves of these shards' groups, and drop the groups; their members then look for the new
         coordinator. The caller ensures that new requests for these groups are refused."""
         for loaded in self._loaded_groups:
-            if loaded.coordinated.shard in shards:
+            if loaded.ownership.shard in shards:
                 await self._loaded_groups.wait_until_saved(loaded)
                 self._loaded_groups.drop(loaded)
 
@@ -371,18 +372,18 @@ class Groups:
 def _subscribed_topics(group: ConsumerGroup) -> frozenset[str] | None:
     """The topics that the members subscribe to; None if a member's metadata cannot be decoded. Raises `GroupNotEmpty`
     for other protocol types, whose metadata only their members can decode."""
-    if group.state is GroupPhase.EMPTY:
+    if group.state.phase is GroupPhase.EMPTY:
         return frozenset()
-    if group.protocol_type != CONSUMER:
-        raise GroupNotEmpty(group=group.group_id)
-    return subscribed_topics(member.metadata(group.protocol) for member in group.roster)
+    if group.state.protocol_type != CONSUMER:
+        raise GroupNotEmpty(group=group.state.group_id)
+    return subscribed_topics(member.metadata(group.state.protocol) for member in group.state.roster)
 
 
 def _has_members(group: ConsumerGroup, topic: str) -> GroupInUse:
-    members = len(group.roster)
+    members = len(group.state.roster)
     count = "a member" if members == 1 else f"{members} members"
     reason = f"it has {count}, and members share its partitions among themselves, as Kafka consumers do"
-    return GroupInUse(group=group.group_id, topic=topic, reason=reason)
+    return GroupInUse(group=group.state.group_id, topic=topic, reason=reason)
 
 
 def _check_group_id(group_id: str) -> None:

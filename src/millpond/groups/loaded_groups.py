@@ -14,12 +14,11 @@ from itertools import count
 from typing import Any
 
 from millpond.catalog.commits import CommitOperation
-from millpond.groups.consumer_group import ConsumerGroup
+from millpond.groups.consumer_group import ConsumerGroup, NewId
 from millpond.groups.deadlines import NamedDeadlines
-from millpond.groups.group_state import NewId
 from millpond.groups.limits import GroupLimits
 from millpond.groups.messages import GroupResponse, Joined, SaveSnapshot, Synced
-from millpond.groups.store import CoordinatedGroup, GroupStore
+from millpond.groups.store import GroupOwnership, GroupStore
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, NotCoordinator
 
@@ -33,7 +32,7 @@ class LoadedGroup:
     """A group in memory. It is dropped if the epoch of its shard has changed since it was loaded."""
 
     group: ConsumerGroup
-    coordinated: CoordinatedGroup
+    ownership: GroupOwnership
     saving: "set[asyncio.Task[None]]" = field(default_factory=set)
     """Saves in flight. Until they are done, the catalog holds an older state."""
 
@@ -45,7 +44,7 @@ class LoadedGroups:
         self._limits = limits
         self._new_id = new_id
         self._groups: dict[str, LoadedGroup] = {}
-        self._loading: dict[CoordinatedGroup, asyncio.Task[None]] = {}
+        self._loading: dict[GroupOwnership, asyncio.Task[None]] = {}
         self._tickets = count()
         self._waiting: dict[int, asyncio.Future[GroupOutcome]] = {}
         self._deadlines = NamedDeadlines()
@@ -63,11 +62,11 @@ class LoadedGroups:
         callers share one read. Raises `NotCoordinator` if another broker coordinates the group."""
         loaded = self._current(group_id)
         if loaded is None:
-            coordinated = self._store.coordinated(group_id)
-            await self._load(coordinated)
+            ownership = self._store.ownership(group_id)
+            await self._load(ownership)
             loaded = self._current(group_id)
             # If the shard was lost and regained meanwhile, what was read may be stale.
-            if self._store.coordinated(group_id) != coordinated:
+            if self._store.ownership(group_id) != ownership:
                 raise NotCoordinator(group=group_id)
         return loaded
 
@@ -75,9 +74,7 @@ class LoadedGroups:
         found = await self.find(group_id)
         if found is not None:
             return found
-        return self._add(
-            self._store.coordinated(group_id), ConsumerGroup(group_id, self._limits, self._new_id)
-        )
+        return self._add(self._store.ownership(group_id), ConsumerGroup(group_id, self._limits, self._new_id))
 
     async def ask(self, loaded: LoadedGroup, event: Callable[[int], None]) -> Joined | Synced:
         """Send the group an event and wait for its response. The ticket is a number by which the response is
@@ -102,16 +99,16 @@ class LoadedGroups:
                 self._deliver(effect)
             else:
                 self._begin_save(loaded, effect)
-        if self._groups.get(loaded.coordinated.group_id) is loaded:
+        if self._groups.get(loaded.ownership.group_id) is loaded:
             self._set_alarm(loaded)
 
-    async def write(self, coordinated: CoordinatedGroup, operation: CommitOperation) -> Any:
+    async def write(self, ownership: GroupOwnership, operation: CommitOperation) -> Any:
         """Write to the catalog, fenced by the epoch of the group's shard. If another broker coordinates the group now,
         it is dropped here."""
         try:
-            return await self._store.write(coordinated, operation)
+            return await self._store.write(ownership, operation)
         except NotCoordinator:
-            self._drop_loaded_as(coordinated)
+            self._drop_loaded_as(ownership)
             raise
 
     async def wait_until_saved(self, loaded: LoadedGroup) -> None:
@@ -121,7 +118,7 @@ class LoadedGroups:
 
     def drop(self, loaded: LoadedGroup) -> None:
         """Remove a group that was deleted or has another coordinator. Waiting callers receive `NotCoordinator`."""
-        group_id = loaded.coordinated.group_id
+        group_id = loaded.ownership.group_id
         if self._groups.get(group_id) is loaded:
             del self._groups[group_id]
             self._deadlines.clear(group_id)
@@ -132,7 +129,7 @@ class LoadedGroups:
         """Drop groups that another broker coordinates now, so that their callers do not wait for a response in vain."""
         for loaded in self:
             with contextlib.suppress(NotCoordinator):
-                self._current(loaded.coordinated.group_id)
+                self._current(loaded.ownership.group_id)
 
     def evict_idle(self) -> None:
         """Remove groups from memory that can be loaded again on the next request."""
@@ -181,9 +178,9 @@ class LoadedGroups:
     def _set_alarm(self, loaded: LoadedGroup) -> None:
         due_ms = loaded.group.next_deadline_ms()
         if due_ms is None:
-            self._deadlines.clear(loaded.coordinated.group_id)
+            self._deadlines.clear(loaded.ownership.group_id)
             return
-        self._deadlines.set(loaded.coordinated.group_id, due_ms)
+        self._deadlines.set(loaded.ownership.group_id, due_ms)
         if due_ms < self._wakes_at_ms:
             self._alarm.set()
 
@@ -194,40 +191,40 @@ class LoadedGroups:
         loaded, and raises `NotCoordinator` if it has not regained it."""
         loaded = self._groups.get(group_id)
         try:
-            coordinated = self._store.coordinated(group_id)
+            ownership = self._store.ownership(group_id)
         except NotCoordinator:
             if loaded is not None:
                 self.drop(loaded)
             raise
-        if loaded is not None and loaded.coordinated != coordinated:  # lost and regained
+        if loaded is not None and loaded.ownership != ownership:  # lost and regained
             self.drop(loaded)
             return None
         return loaded
 
-    def _add(self, coordinated: CoordinatedGroup, group: ConsumerGroup) -> LoadedGroup:
-        loaded = self._groups[coordinated.group_id] = LoadedGroup(group, coordinated)
+    def _add(self, ownership: GroupOwnership, group: ConsumerGroup) -> LoadedGroup:
+        loaded = self._groups[ownership.group_id] = LoadedGroup(group, ownership)
         self.perform_effects(loaded)
         return loaded
 
-    async def _load(self, coordinated: CoordinatedGroup) -> None:
-        task = self._loading.get(coordinated)
+    async def _load(self, ownership: GroupOwnership) -> None:
+        task = self._loading.get(ownership)
         if task is None:
-            task = self._loading[coordinated] = asyncio.create_task(self._read(coordinated))
-            task.add_done_callback(lambda _: self._loading.pop(coordinated))
+            task = self._loading[ownership] = asyncio.create_task(self._read(ownership))
+            task.add_done_callback(lambda _: self._loading.pop(ownership))
         try:
             await asyncio.shield(task)
         except MillpondError as error:
             raise error.copy() from error
 
-    async def _read(self, coordinated: CoordinatedGroup) -> None:
-        snapshot = await self._store.load(coordinated.group_id)
-        if snapshot is None or coordinated.group_id in self._groups:
+    async def _read(self, ownership: GroupOwnership) -> None:
+        snapshot = await self._store.load(ownership.group_id)
+        if snapshot is None or ownership.group_id in self._groups:
             return
         now_ms = self._clock.monotonic_ms()
         self._add(
-            coordinated,
+            ownership,
             ConsumerGroup.restored(
-                coordinated.group_id, self._limits, self._new_id, snapshot=snapshot, now_ms=now_ms
+                ownership.group_id, self._limits, self._new_id, snapshot=snapshot, now_ms=now_ms
             ),
         )
 
@@ -246,18 +243,18 @@ class LoadedGroups:
     async def _save(self, loaded: LoadedGroup, save: SaveSnapshot) -> None:
         failure: MillpondError | None = None
         try:
-            await self._store.save(loaded.coordinated, save.snapshot)
+            await self._store.save(loaded.ownership, save.snapshot)
         except NotCoordinator:
             self.drop(loaded)
         except MillpondError as error:
             logger.warning(
-                "saving group failed", extra={"group": loaded.coordinated.group_id, "error": str(error)}
+                "saving group failed", extra={"group": loaded.ownership.group_id, "error": str(error)}
             )
             failure = error
         loaded.group.saved(save, failure, self._clock.monotonic_ms())
         self.perform_effects(loaded)
 
-    def _drop_loaded_as(self, coordinated: CoordinatedGroup) -> None:
-        loaded = self._groups.get(coordinated.group_id)
-        if loaded is not None and loaded.coordinated == coordinated:
+    def _drop_loaded_as(self, ownership: GroupOwnership) -> None:
+        loaded = self._groups.get(ownership.group_id)
+        if loaded is not None and loaded.ownership == ownership:
             self.drop(loaded)

@@ -1,6 +1,6 @@
 """Groups in the catalog. Every write verifies, in the same transaction, that this broker owns the group's shard."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from millpond.catalog import coordinators, groups
@@ -17,8 +17,9 @@ from millpond.model.ids import Session
 T = TypeVar("T")
 
 
-class CoordinatedGroup(NamedTuple):
-    """A group, with the shard and the epoch under which this broker coordinates it."""
+class GroupOwnership(NamedTuple):
+    """The shard of a group, and the epoch under which this broker owns that shard. Writes of the group are fenced by
+    it."""
 
     group_id: str
     shard: int
@@ -26,54 +27,63 @@ class CoordinatedGroup(NamedTuple):
 
 
 class GroupStore:
-    """`epochs` are those of the coordinator shards that this broker owns; the mapping may change at any time."""
+    """`epoch_of` returns the epoch under which this broker owns a coordinator shard; None if it does not. Its result
+    may change at any time."""
 
-    def __init__(self, log: Log, session: Session, epochs: Mapping[int, int], clock: Clock) -> None:
+    def __init__(
+        self, log: Log, session: Session, epoch_of: Callable[[int], int | None], clock: Clock
+    ) -> None:
         self._log = log
         self._session = session
-        self._epochs = epochs
+        self._epoch_of = epoch_of
         self._clock = clock
         self._lost: dict[int, int] = {}
         """Rejected epochs, by shard. They never become valid again."""
 
     def coordinates(self, group_id: str) -> bool:
-        shard = coordinators.shard_of(group_id)
-        return shard in self._epochs and self._epochs[shard] != self._lost.get(shard)
+        return self._find_ownership(group_id) is not None
 
-    def coordinated(self, group_id: str) -> CoordinatedGroup:
+    def ownership(self, group_id: str) -> GroupOwnership:
         """Raises `NotCoordinator` if another broker coordinates the group."""
-        if not self.coordinates(group_id):
+        found = self._find_ownership(group_id)
+        if found is None:
             raise NotCoordinator(group=group_id)
+        return found
+
+    def _find_ownership(self, group_id: str) -> GroupOwnership | None:
         shard = coordinators.shard_of(group_id)
-        return CoordinatedGroup(group_id, shard, self._epochs[shard])
+        epoch = self._epoch_of(shard)
+        if epoch is None or epoch == self._lost.get(shard):
+            return None
+        return GroupOwnership(group_id, shard, epoch)
 
     async def read(self, function: Callable[[CatalogTransaction], T]) -> T:
         return await self._log.read(function)
 
-    async def write(self, coordinated: CoordinatedGroup, operation: CommitOperation) -> Any:
+    async def write(self, ownership: GroupOwnership, operation: CommitOperation) -> Any:
         """Raises `NotCoordinator`, and changes nothing, if the group has moved to another broker."""
 
         def fenced(tx: CatalogTransaction) -> Any:
-            coordinators.hold(tx, coordinated.shard, self._session, coordinated.epoch)
+            coordinators.hold(tx, ownership.shard, self._session, ownership.epoch)
             return operation(tx)
 
         try:
             return await self._log.write(fenced)
         except NotOwner as error:
-            self._lost[coordinated.shard] = coordinated.epoch
-            raise NotCoordinator(group=coordinated.group_id) from error
+            self._lost[ownership.shard] = ownership.epoch
+            raise NotCoordinator(group=ownership.group_id) from error
 
     async def load(self, group_id: str) -> Snapshot | None:
         row = await self._log.read(lambda tx: groups.find(tx, group_id))
         return decode_members(row.generation, row.protocol_type, row.members) if row is not None else None
 
-    async def save(self, coordinated: CoordinatedGroup, snapshot: Snapshot) -> None:
+    async def save(self, ownership: GroupOwnership, snapshot: Snapshot) -> None:
         row = GroupRow(
-            group_id=coordinated.group_id,
+            group_id=ownership.group_id,
             generation=snapshot.generation,
             protocol_type=snapshot.protocol_type,
             state=GroupPhase.STABLE if snapshot.members else GroupPhase.EMPTY,
             members=encode_members(snapshot),
             updated_at=self._clock.now_ms(),
         )
-        await self.write(coordinated, lambda tx: groups.save(tx, row))
+        await self.write(ownership, lambda tx: groups.save(tx, row))

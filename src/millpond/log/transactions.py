@@ -10,7 +10,7 @@ commit order, before any caller receives it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from millpond.catalog import coordinators, producers, transactions
@@ -57,17 +57,18 @@ class Transactions:
         self,
         log: Log,
         session: Session,
-        epochs: Mapping[int, int],
+        epoch_of: Callable[[int], int | None],
         *,
         clock: Clock,
         limits: TransactionLimits,
         trusts_clock: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`trusts_clock` returns whether anything may expire because of its age."""
+        """`epoch_of` returns the epoch under which this broker owns a coordinator shard; None if it does not. It may be
+        called on any thread. `trusts_clock` returns whether anything may expire because of its age."""
         self._trusts_clock = trusts_clock
         self._log = log
         self._session = session
-        self._epochs = epochs
+        self._epoch_of = epoch_of
         self._clock = clock
         self._limits = limits
         self._ids: Iterator[int] = iter(())
@@ -197,7 +198,7 @@ class Transactions:
             return 0
         since_ms = self._clock.now_ms() - self._limits.id_expiry_ms
         unused = await self._log.read(lambda tx: transactions.unused(tx, unused_since_ms=since_ms))
-        ours = [each for each in unused if coordinators.shard_of(each) in self._epochs]
+        ours = [each for each in unused if self._owns(each)]
         return sum([await self._forget(transactional_id, since_ms) for transactional_id in ours])
 
     async def _abort_late(self, producer: TransactionalProducer, now_ms: int) -> bool:
@@ -248,12 +249,15 @@ class Transactions:
                 coordinators.lock(tx, shard)
 
     def _is_ours(self, producer: TransactionalProducer) -> bool:
-        return coordinators.shard_of(producer.transactional_id) in self._epochs
+        return self._owns(producer.transactional_id)
+
+    def _owns(self, transactional_id: str) -> bool:
+        return self._epoch_of(coordinators.shard_of(transactional_id)) is not None
 
     def _hold(self, tx: CatalogTransaction, transactional_id: str) -> None:
-        """Runs on the writer thread: the shard may be removed from `_epochs` between the two lookups."""
+        """Runs on the writer thread."""
         shard = coordinators.shard_of(transactional_id)
-        epoch = self._epochs.get(shard) if shard in self._epochs else None
+        epoch = self._epoch_of(shard)
         if epoch is None:
             raise NotOwner(f"Coordinator shard {shard} belongs to another broker.")
         coordinators.hold(tx, shard, self._session, epoch)

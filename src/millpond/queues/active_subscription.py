@@ -94,7 +94,7 @@ class ActiveSubscription:
     def balance(self, now: int) -> None:
         self.balanced_at = now
         for queue in self.queues.values():
-            if queue.dispatcher.balance():
+            if queue.dispatcher.consumers.balance():
                 queue.wake()
 
     def unblock(self) -> int:

@@ -16,8 +16,8 @@ response then. At most `key_window` messages of a key are leased, all to one con
 earlier one of its key. If the window is 1, the earlier message must be durably settled first. A key that moves to
 another consumer is not dispatched until the old consumer has no more leases on it.
 
-The base class in `schedule.py` decides which message is next. `unsaved_changes.py` holds what is settled and stored,
-and what is to be stored next.
+It owns three objects without transitions: the `Schedule` knows which message is next, its `AttachedConsumers` which
+consumer owns which key, and `UnsavedChanges` what is settled and stored, and what is to be stored next.
 """
 
 import heapq
@@ -41,14 +41,18 @@ from millpond.queues.dispatcher_state import (
 )
 from millpond.queues.key_assignment import Assignment, FirstCome, KeyAssignment
 from millpond.queues.schedule import Schedule, consumer_with_most_credit
-from millpond.queues.unsaved_changes import Ledger
+from millpond.queues.unsaved_changes import UnsavedChanges
 
 TRACKED_MAX: Final = 50_000
 SPAN_MAX: Final = 16 * 1024 * 1024
 """Maximum distance in offsets from the floor to the frontier, the next offset to index."""
 
 
-class Dispatcher(Schedule):
+class Dispatcher:
+    """One method for each event and each transition of a message, more than 20 in all, so that the machine can be read
+    in one file. `schedule` has what is derived from the state of the messages; `consumers` are those of the schedule:
+    attaching, pausing or granting credit changes no message."""
+
     def __init__(
         self,
         config: SubscriptionConfig,
@@ -63,14 +67,15 @@ class Dispatcher(Schedule):
     ) -> None:
         """`epoch`, `floor`, `chunks` (settled offsets above the floor) and `retries` are the partition's stored
         state."""
-        super().__init__(
-            config,
-            assignment or (FirstCome() if config.ordered_by_partition else KeyAssignment()),
-            tracked_max,
-        )
+        self._messages: dict[int, TrackedMessage] = {}
+        self._assignment = assignment or (FirstCome() if config.ordered_by_partition else KeyAssignment())
+        self.schedule = Schedule(config, self._assignment, self._messages, tracked_max)
+        self.consumers = self.schedule.consumers
         self.epoch = epoch
-        self._ledger = Ledger(floor, chunks, retries)
-        self.settled = self._ledger.settled
+        self._config = config
+        self._tracked_max = tracked_max
+        self._unsaved = UnsavedChanges(floor, chunks, retries)
+        self.settled = self._unsaved.settled
         self.frontier = self.settled.next_open(floor)
         self.leased = 0
         self.revoked: list[Revoked] = []
@@ -79,17 +84,30 @@ class Dispatcher(Schedule):
         self._log_start = 0
         self.forget_below(log_start)
 
+    @property
+    def config(self) -> SubscriptionConfig:
+        """May be altered at any time, except for the mode."""
+        return self._config
+
+    @config.setter
+    def config(self, config: SubscriptionConfig) -> None:
+        self._config = config
+        self.schedule.configure(config)
+
+    @property
+    def tracked(self) -> int:
+        return len(self._messages)
+
     # -- consumers --------------------------------------------------------------------------------------------
 
     def detach(self, name: str, now: int, *, graceful: bool) -> None:
         """Remove a consumer. A graceful leave releases its leases without charging an attempt. An abrupt leave charges
         one attempt for each message without a key, and for each key only for its first leased message, which the
         consumer may have been processing."""
-        consumer = self._consumers.pop(name, None)
-        if consumer is None:
+        if name not in self.consumers.by_name:
             return
-        self.now = max(self.now, now)
-        self._reassign()
+        self.schedule.now = max(self.schedule.now, now)
+        consumer = self.consumers.remove(name)
         for offset in sorted(consumer.leases):
             message = self._messages[offset]
             if message.state is not LEASED:
@@ -112,20 +130,23 @@ class Dispatcher(Schedule):
             if offset < expected:
                 continue
             if offset > expected:
-                self._ledger.void(expected, offset)
+                self._unsaved.void(expected, offset)
             expected = offset + 1
             if not holes or offset not in self.settled:
                 self._track(entry)
         if next_offset > expected:
-            self._ledger.void(expected, next_offset)
+            self._unsaved.void(expected, next_offset)
             expected = next_offset
         self.frontier = self.settled.next_open(expected)
 
     def retrack(self, entries: Iterable[LogEntry], start: int, end: int) -> None:
         """Track messages between these offsets that were left out before, because too many messages of their key were
         tracked already. Untracked offsets that are no longer in `entries` become void."""
+        schedule = self.schedule
         behind = [
-            key for key in self._lagging.values() if key.resume_from is not None and start <= key.resume_from
+            key
+            for key in schedule.lagging.values()
+            if key.resume_from is not None and start <= key.resume_from
         ]
         resume = {key.hash: key.resume_from or 0 for key in behind}
         for key in behind:
@@ -146,12 +167,12 @@ class Dispatcher(Schedule):
                 self._track(entry)
         self._void_untracked(expected, end)
         for key in behind:
-            self._drained.pop(key.hash, None)
+            schedule.drained.pop(key.hash, None)
             if key.resume_from is None and max(end, resume[key.hash]) < self.frontier:
                 key.resume_from = max(end, resume[key.hash])
             if key.resume_from is None:
-                del self._lagging[key.hash]
-            self._schedule_key(key)
+                del schedule.lagging[key.hash]
+            schedule.schedule_key(key)
 
     def forget_below(self, log_start: int) -> None:
         """Settle all messages below the log start as void: they are gone from the log, delivered or not."""
@@ -160,9 +181,9 @@ class Dispatcher(Schedule):
         self._log_start = log_start
         for offset in [each for each in self._messages if each < log_start]:
             self.void(offset)
-        self._ledger.void(self.settled.floor, log_start)
+        self._unsaved.void(self.settled.floor, log_start)
         self.frontier = max(self.frontier, self.settled.next_open(log_start))
-        for key in list(self._lagging.values()):
+        for key in list(self.schedule.lagging.values()):
             if key.resume_from is not None and key.resume_from < log_start:
                 key.resume_from = log_start
 
@@ -171,19 +192,19 @@ class Dispatcher(Schedule):
         message = self._messages.get(offset)
         if message is None:
             if offset < self.frontier and offset not in self.settled:
-                self._ledger.void(offset, offset + 1)
+                self._unsaved.void(offset, offset + 1)
             return
         if message.state is SETTLING:
             return
         if message.state is LEASED:
             self._end_lease(message)
         del self._messages[offset]
-        self._ledger.failed.pop(offset, None)
+        self._unsaved.failed.pop(offset, None)
         if message.attempts:
-            self._ledger.forgotten.append(offset)
-        self._ledger.void(offset, offset + 1)
+            self._unsaved.forgotten.append(offset)
+        self._unsaved.void(offset, offset + 1)
         if message.key is not None:
-            self._schedule_key(message.key)
+            self.schedule.schedule_key(message.key)
 
     @property
     def is_full(self) -> bool:
@@ -196,32 +217,33 @@ class Dispatcher(Schedule):
         """Whether a consumer has credit and no message is queued for it."""
         if self.leased >= self._config.leases_max or self.is_full:
             return False
-        only = self._assignment.owner(0) if self._by_partition else None
+        only = self._assignment.owner(0) if self.schedule.by_partition else None
         return any(
             each.may_receive and not each.queue and only in (None, each.name)
-            for each in self._consumers.values()
+            for each in self.consumers.by_name.values()
         )
 
     def _track(self, entry: LogEntry) -> None:
         offset, key_hash, size, not_before = entry
+        schedule, unsaved = self.schedule, self._unsaved
         key = None
         if key_hash is not None:
-            key = self._keys.get(key_hash)
+            key = schedule.keys.get(key_hash)
             if key is None:
-                key = self._keys[key_hash] = TrackedKey(key_hash)
+                key = schedule.keys[key_hash] = TrackedKey(key_hash)
             if key.resume_from is not None:
                 return
-            if key.waiting and len(key.waiting) >= self._per_key_max():
+            if key.waiting and len(key.waiting) >= schedule.per_key_max():
                 key.resume_from = offset
-                self._lagging[key_hash] = key
+                schedule.lagging[key_hash] = key
                 return
         attempts = 0
-        if self._ledger.retries and offset in self._ledger.retries:
-            attempts, later = self._ledger.retries.pop(offset)
+        if unsaved.retries and offset in unsaved.retries:
+            attempts, later = unsaved.retries.pop(offset)
             not_before = max(not_before, later)
         message = self._messages[offset] = TrackedMessage(offset, key, size, not_before, attempts)
         if key is None or not key.waiting:
-            self._wait(message)
+            schedule.wait(message)
         else:
             heapq.heappush(key.waiting, offset)  # not the first of its key, so the schedule does not change
 
@@ -236,33 +258,34 @@ class Dispatcher(Schedule):
         )
         for offset in tracked:
             if start < offset:
-                self._ledger.void(start, offset)
+                self._unsaved.void(start, offset)
             start = offset + 1
         if start < end:
-            self._ledger.void(start, end)
+            self._unsaved.void(start, end)
 
     # -- delivery ---------------------------------------------------------------------------------------------
 
     def dispatch(self, now: int) -> list[QueueDelivery]:
         """Lease and return all messages that may be delivered now, in log order."""
-        self._advance_clock(now)
+        schedule = self.schedule
+        schedule.advance_clock(now)
         deliveries: list[QueueDelivery] = []
-        receivers = [each for each in self._consumers.values() if each.may_receive]
+        receivers = [each for each in self.consumers.by_name.values() if each.may_receive]
         by_credit = [(each.suspended, -each.credit, each.number, each) for each in receivers]
         heads = [(each.queue[0], each.number, each) for each in receivers if each.queue]
         heapq.heapify(by_credit)
         heapq.heapify(heads)
-        leases_max, due = self._config.leases_max, self.now + self._config.ack_timeout_ms
+        leases_max, due = self._config.leases_max, schedule.now + self._config.ack_timeout_ms
         bucket = self._deadlines.bucket(due) if by_credit else set()
         while self.leased < leases_max:
-            unordered = self._next_unordered() if self._unordered else None
+            unordered = schedule.next_unordered() if schedule.unordered else None
             if unordered is not None and by_credit and (not heads or unordered.offset < heads[0][0]):
                 if (chosen := consumer_with_most_credit(by_credit)) is not None:
-                    heapq.heappop(self._unordered)
+                    heapq.heappop(schedule.unordered)
                     deliveries.append(self._lease(unordered, chosen, due, bucket))
             elif heads:
                 _, number, consumer = heads[0]
-                if (message := self._next_queued(consumer)) is not None and consumer.may_receive:
+                if (message := schedule.next_queued(consumer)) is not None and consumer.may_receive:
                     deliveries.append(self._lease_queued(message, consumer, due, bucket))
                 if consumer.queue and consumer.may_receive:
                     heapq.heapreplace(heads, (consumer.queue[0], number, consumer))
@@ -299,8 +322,8 @@ class Dispatcher(Schedule):
         key.leased.add(first)
         key.holder = consumer
         delivery = self._lease(message, consumer, due, bucket)
-        if not self._strict:
-            self._schedule_key(key)
+        if not self.schedule.strict:
+            self.schedule.schedule_key(key)
         return delivery
 
     def _lease(
@@ -353,7 +376,7 @@ class Dispatcher(Schedule):
             return message
         if message.state is not LEASED:
             return AckResult.STALE
-        self.now = max(self.now, now)
+        self.schedule.now = max(self.schedule.now, now)
         self._fail(message, delay_ms)
         return OK
 
@@ -363,32 +386,32 @@ class Dispatcher(Schedule):
             return message
         if message.state is not LEASED:
             return AckResult.STALE
-        self.now = max(self.now, now)
+        self.schedule.now = max(self.schedule.now, now)
         self._deadlines.discard(message.deadline, offset)
-        message.deadline = self.now + by_ms
+        message.deadline = self.schedule.now + by_ms
         self._deadlines.add(message.deadline, offset)
         return OK
 
     def unblock(self, offset: int | None = None) -> int:
         """Release blocked messages (one, or all) and reset their attempts. Returns how many there were."""
-        chosen = [*self._messages, *self._ledger.retries] if offset is None else [offset]
+        chosen = [*self._messages, *self._unsaved.retries] if offset is None else [offset]
         return sum(self._unblock(each) for each in chosen)
 
     def _unblock(self, offset: int) -> bool:
-        ledger = self._ledger
-        if (retry := ledger.retries.get(offset)) is not None and retry.not_before >= NEVER:
-            ledger.forget_retry(offset)
+        unsaved = self._unsaved
+        if (retry := unsaved.retries.get(offset)) is not None and retry.not_before >= NEVER:
+            unsaved.forget_retry(offset)
             return True
         message = self._messages.get(offset)
         if message is None or message.not_before < NEVER or message.state is not READY:
             return False
         message.attempts = message.not_before = 0
-        ledger.failed.pop(offset, None)
-        ledger.forgotten.append(offset)
+        unsaved.failed.pop(offset, None)
+        unsaved.forgotten.append(offset)
         if message.key is None:
-            heapq.heappush(self._unordered, offset)
+            heapq.heappush(self.schedule.unordered, offset)
         else:
-            self._schedule_key(message.key)
+            self.schedule.schedule_key(message.key)
         return True
 
     def _find_delivered(self, offset: int, epoch: int, token: int) -> TrackedMessage | AckResult:
@@ -403,7 +426,7 @@ class Dispatcher(Schedule):
             return AckResult.STALE
         consumer = message.consumer
         if consumer is not None and (consumer.suspended or consumer.starved_since is not None):
-            self._mark_alive(consumer)
+            self.consumers.mark_consumer_alive(consumer)
         return message
 
     # -- time -------------------------------------------------------------------------------------------------
@@ -411,22 +434,24 @@ class Dispatcher(Schedule):
     def expire(self, now: int) -> None:
         """Fail deliveries whose ack timeout has passed. A consumer whose lease expires, or that has no credit for that
         long while its keys wait, is suspended: its keys are assigned to others until it sends something."""
-        self._advance_clock(now)
+        schedule = self.schedule
+        schedule.advance_clock(now)
         silent: list[AttachedConsumer] = []
-        for offset in self._deadlines.candidates(self.now):
+        for offset in self._deadlines.candidates(schedule.now):
             message = self._messages.get(offset)
-            if message is None or message.state is not LEASED or message.deadline > self.now:
+            if message is None or message.state is not LEASED or message.deadline > schedule.now:
                 continue
             if message.consumer is not None:
                 silent.append(message.consumer)
             self._fail(message, None)
-        silent += [each for each in self._consumers.values() if self._is_starving(each)]
-        self._suspend(silent)
+        silent += [each for each in self.consumers.by_name.values() if schedule.is_starving(each)]
+        self.consumers.suspend(silent)
 
     def next_event(self) -> int | None:
         """The next time at which something changes without an event; None if nothing will."""
-        times = [self._starving_until(each) for each in self._consumers.values() if each.queue]
-        times += [self._deadlines.next(), self._delayed[0][0] if self._delayed else None]
+        schedule = self.schedule
+        times = [schedule.starving_until(each) for each in self.consumers.by_name.values() if each.queue]
+        times += [self._deadlines.next(), schedule.due[0][0] if schedule.due else None]
         return min((time for time in times if time is not None), default=None)
 
     # -- commits ----------------------------------------------------------------------------------------------
@@ -434,20 +459,20 @@ class Dispatcher(Schedule):
     def begin_commit(self) -> StateChanges | None:
         """Returns the changes to store, and the same object again until `committed` is called; None if there are
         none."""
-        return self._ledger.begin()
+        return self._unsaved.begin()
 
     @property
     def is_dirty(self) -> bool:
-        return self._ledger.is_dirty
+        return self._unsaved.is_dirty
 
     def committed(self) -> None:
         """The changes that `begin_commit` returned are durable."""
-        for message in self._ledger.end().messages:
+        for message in self._unsaved.end().messages:
             del self._messages[message.offset]
             key = message.key
             if key is not None:
                 key.settling -= 1
-                self._schedule_key(key)
+                self.schedule.schedule_key(key)
 
     # -- internals --------------------------------------------------------------------------------------------
 
@@ -468,7 +493,7 @@ class Dispatcher(Schedule):
         """Return a leased message to READY as if it had not been delivered."""
         self._end_lease(message)
         message.token = 0
-        self._wait(message)
+        self.schedule.wait(message)
 
     def _fail(self, message: TrackedMessage, delay_ms: int | None) -> None:
         """End the lease and charge an attempt. Without a delay, the configured backoff applies."""
@@ -477,7 +502,7 @@ class Dispatcher(Schedule):
         message.attempts += 1
         if message.attempts < config.attempts_max:
             delay = config.backoff(message.attempts, message.offset) if delay_ms is None else delay_ms
-            self._retry(message, self.now + delay)
+            self._retry(message, self.schedule.now + delay)
         elif config.on_exhausted is ExhaustedAction.BLOCK:
             self._retry(message, NEVER)
         else:
@@ -490,8 +515,8 @@ class Dispatcher(Schedule):
     def _retry(self, message: TrackedMessage, not_before: int) -> None:
         message.not_before = not_before
         message.alarm = 0
-        self._ledger.failed[message.offset] = message
-        self._wait(message)
+        self._unsaved.failed[message.offset] = message
+        self.schedule.wait(message)
 
     def _revoke_after(self, failed: TrackedMessage, key: TrackedKey) -> None:
         """Revoke the leases of later messages of the key: they must wait for the failed one."""
@@ -509,9 +534,9 @@ class Dispatcher(Schedule):
             message.consumer.acked += 1
         message.state = SETTLING
         message.settle_reason = reason
-        self._ledger.decided.append(message)
+        self._unsaved.decided.append(message)
         key = message.key
         if key is not None:
             key.settling += 1
-            if not self._strict:  # a strict key is scheduled when this is durable
-                self._schedule_key(key)
+            if not self.schedule.strict:  # a strict key is scheduled when this is durable
+                self.schedule.schedule_key(key)

@@ -15,8 +15,8 @@ from millpond.queues.addressing import REDRIVE_TO, Addressing
 from millpond.queues.dispatcher_state import LogEntry
 from millpond.queues.key_assignment import key_hash
 from millpond.queues.limits import QueueLimits
-from millpond.reading.visible import visible
-from millpond.records import Codec, Record, iter_records, walk
+from millpond.reading.visible import visible_from
+from millpond.records import Codec, Record, walk
 
 WHOLE_PARTITION: Final = 0
 """The key of all messages of a partition that is delivered in order."""
@@ -83,27 +83,21 @@ class Feed:
         """Skips a batch that cannot be decoded; it would block every message behind it for ever."""
         start, limit = max(offset, result.log_start), self._limits.decompressed_bytes_max
         records: list[Record] = []
-        for buffer, position, header in visible(result.batches, result.aborted):
-            if header.last_offset < start:
-                continue
-            batch = memoryview(buffer)[position : position + header.size]
+        for batch in visible_from(result.batches, result.aborted, start):
             try:
-                found = list(iter_records(batch, decompressed_bytes_max=limit))
+                # The whole batch or nothing: `list` decodes it before the first record is added.
+                records += list(batch.records_from(start, decompressed_bytes_max=limit))
             except InvalidInput as error:
                 logger.error(
                     "undecodable batch skipped by subscriptions",
                     extra={
                         "topic": self._log.topics.name_of(result.topic_partition.topic_id),
                         "partition": result.topic_partition.partition,
-                        "offset": max(start, header.base_offset),
-                        "last_offset": header.last_offset,
+                        "offset": max(start, batch.header.base_offset),
+                        "last_offset": batch.header.last_offset,
                         "error": str(error),
                     },
                 )
-                continue
-            records += (
-                found if header.base_offset >= start else [each for each in found if each.offset >= start]
-            )
         return records
 
 

@@ -107,7 +107,7 @@ class PartitionQueue:
 
     def attach(self, name: str, receiver: Receiver, consumer_credit: ConsumerCredit) -> None:
         self._receivers[name] = receiver
-        self.dispatcher.attach(name, consumer_credit)
+        self.dispatcher.consumers.attach(name, consumer_credit)
         self.wake()
 
     def detach(self, name: str, *, graceful: bool) -> None:
@@ -120,11 +120,11 @@ class PartitionQueue:
         return list(self._receivers)
 
     def mark_alive(self, name: str) -> None:
-        self.dispatcher.mark_alive(name)
+        self.dispatcher.consumers.mark_alive(name)
         self.wake()
 
     def pause(self, name: str, *, paused: bool) -> None:
-        self.dispatcher.pause(name, paused=paused)
+        self.dispatcher.consumers.pause(name, paused=paused)
         self.wake()
 
     def ack(self, ack_id: AckId) -> AckResult:
@@ -214,7 +214,7 @@ class PartitionQueue:
         self._warn_if_full()
         if self._woken.is_set():
             return
-        if (start := self.dispatcher.retrack_from) is not None:
+        if (start := self.dispatcher.schedule.retrack_from) is not None:
             await self._retrack(start)
         elif self.dispatcher.wants_more and self._read_paused_until() <= now:
             await self._read_ahead_of_dispatch()

@@ -1,9 +1,9 @@
 """Scheduling state of one subscription partition: which message each consumer may receive next, and what each key
 waits for.
 
-The base class of the dispatcher. As soon as a key's first message may be delivered, it is in the queue of the consumer
-that owns the key. Messages that need no order are `unordered`, and any consumer may receive them. `_schedule_key` is
-called for a key whenever its state changes, and for all keys when their owners may have changed.
+The dispatcher owns it. As soon as a key's first message may be delivered, it is in the queue of the consumer that owns
+the key. Messages that need no order are `unordered`, and any consumer may receive them. `schedule_key` is called for a
+key whenever its state changes, and for all keys when their owners may have changed.
 
 Nothing here scans: messages are found by offset, keys by hash, and eligible messages are in their consumer's heap.
 Except in partition order, at most `PER_KEY_MAX` waiting messages of a key are tracked; later ones are read from the log
@@ -11,96 +11,94 @@ again.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 from millpond.model.subscriptions import SubscriptionConfig, SubscriptionMode
+from millpond.queues.attached_consumers import AttachedConsumers
 from millpond.queues.dispatcher_results import KeyStatus
-from millpond.queues.dispatcher_state import (
-    NEVER,
-    READY,
-    AttachedConsumer,
-    ConsumerCredit,
-    TrackedKey,
-    TrackedMessage,
-)
-from millpond.queues.key_assignment import FULL_WEIGHT, Assignment
+from millpond.queues.dispatcher_state import NEVER, READY, AttachedConsumer, TrackedKey, TrackedMessage
+from millpond.queues.key_assignment import Assignment
 
 PER_KEY_MAX: Final = 1_000
 PER_KEY_WHEN_CROWDED: Final = 16
 """Limit per key once half of the messages that may be tracked are tracked."""
-HOT_FACTOR: Final = 2
-HOT_SLACK: Final = 8
-"""A consumer is hot if its load, queued keys plus leased messages, exceeds the average of the others times
-`HOT_FACTOR`, plus `HOT_SLACK`."""
-WEIGHT_LESS: Final = 0.75
-WEIGHT_MORE: Final = 1.1
-WEIGHT_MIN: Final = 0.1
 
 CreditRank = tuple[bool, int, int, AttachedConsumer]
 """A consumer that may receive unordered messages, with its sort key: the smallest receives the next one."""
 
 
 class Schedule:
-    def __init__(self, config: SubscriptionConfig, assignment: Assignment, tracked_max: int) -> None:
+    """`messages` are the dispatcher's, by offset: it adds and removes them, and changes their state. The schedule reads
+    them, and sets only their `alarm`. After it has changed a message, the dispatcher calls `wait` if the message waits
+    for a delivery from now on, or `schedule_key` if others of its key may be affected."""
+
+    def __init__(
+        self,
+        config: SubscriptionConfig,
+        assignment: Assignment,
+        messages: dict[int, TrackedMessage],
+        tracked_max: int,
+    ) -> None:
         self.now = 0
-        self._assignment = assignment
-        self._tracked_max = tracked_max
-        self._messages: dict[int, TrackedMessage] = {}
-        self._keys: dict[int, TrackedKey] = {}
-        self._lagging: dict[int, TrackedKey] = {}
-        self._drained: dict[int, TrackedKey] = {}
+        """The latest time that the dispatcher was called with."""
+        self.consumers = AttachedConsumers(
+            assignment,
+            self._reschedule_all,
+            is_balanced=config.mode is SubscriptionMode.KEY_SHARED,
+        )
+        self.keys: dict[int, TrackedKey] = {}
+        self.lagging: dict[int, TrackedKey] = {}
+        """Keys of which the log has more messages than are tracked."""
+        self.drained: dict[int, TrackedKey] = {}
         """Lagging keys that have worked off at least half of the messages that may be tracked for them."""
-        self._consumers: dict[str, AttachedConsumer] = {}
-        self._attached = 0
-        self._unordered: list[int] = []
+        self.unordered: list[int] = []
         """A heap of ready messages that any consumer may receive."""
-        self._delayed: list[tuple[int, int]] = []
-        self.config = config
+        self._messages = messages
+        self._tracked_max = tracked_max
+        self._assignment = assignment
+        self._by_name = self.consumers.by_name
+        self.due: list[tuple[int, int]] = []
+        """A heap of delayed messages: time and offset."""
+        self.configure(config)
 
-    @property
-    def config(self) -> SubscriptionConfig:
-        """May be altered at any time, except for the mode."""
-        return self._config
-
-    @config.setter
-    def config(self, config: SubscriptionConfig) -> None:
-        self._config = config
-        self._strict = config.strict
-        self._by_partition = config.ordered_by_partition
-        self._window = config.leases_max if self._by_partition else config.key_window
-        for key in list(self._keys.values()):
-            self._schedule_key(key)
+    def configure(self, config: SubscriptionConfig) -> None:
+        """Apply a config. It may differ from the one before in everything except the mode."""
+        self.strict = config.strict
+        self.by_partition = config.ordered_by_partition
+        self._ack_timeout_ms = config.ack_timeout_ms
+        self._window = config.leases_max if self.by_partition else config.key_window
+        for key in list(self.keys.values()):
+            self.schedule_key(key)
 
     # -- keys -------------------------------------------------------------------------------------------------
 
-    def _wait(self, message: TrackedMessage) -> None:
+    def wait(self, message: TrackedMessage) -> None:
         """Schedule a message, for the first time or again."""
         key = message.key
         if key is not None:
             heapq.heappush(key.waiting, message.offset)
-            self._schedule_key(key)
+            self.schedule_key(key)
         elif message.not_before > self.now:
             self._delay(message)
         else:
-            heapq.heappush(self._unordered, message.offset)
+            heapq.heappush(self.unordered, message.offset)
 
     def _delay(self, message: TrackedMessage) -> None:
         if message.alarm != message.not_before < NEVER:
             message.alarm = message.not_before
-            heapq.heappush(self._delayed, (message.not_before, message.offset))
+            heapq.heappush(self.due, (message.not_before, message.offset))
 
-    def _schedule_key(self, key: TrackedKey) -> None:
+    def schedule_key(self, key: TrackedKey) -> None:
         """Queue the key's first message at its consumer, if it may be delivered now."""
-        if self._strict and key.busy:
+        if self.strict and key.busy:
             return  # considered again when the earlier message is durably settled
         head = self._head(key)
-        if key.resume_from is not None and len(key.waiting) * 2 <= self._per_key_max():
-            self._drained[key.hash] = key
+        if key.resume_from is not None and len(key.waiting) * 2 <= self.per_key_max():
+            self.drained[key.hash] = key
         if head is None:
             key.queued = -1
             if key.idle:
-                self._keys.pop(key.hash, None)
+                self.keys.pop(key.hash, None)
             return
         if key.queued == head.offset:
             return
@@ -109,17 +107,17 @@ class Schedule:
             self._delay(head)
             return
         owner = key.owner or self._owner_of(key)
-        if owner is not None and (self._strict or self._may_dispatch(key, owner)):
+        if owner is not None and (self.strict or self._may_dispatch(key, owner)):
             key.queued = head.offset
             heapq.heappush(owner.queue, head.offset)
 
     def _owner_of(self, key: TrackedKey) -> AttachedConsumer | None:
         """Cached until keys are reassigned."""
-        owner = key.owner = self._consumers.get(self._assignment.owner(key.hash) or "")
+        owner = key.owner = self._by_name.get(self._assignment.owner(key.hash) or "")
         return owner
 
     def _may_dispatch(self, key: TrackedKey, consumer: AttachedConsumer) -> bool:
-        if self._strict:
+        if self.strict:
             return not key.busy
         if not key.leased:
             return True
@@ -133,15 +131,15 @@ class Schedule:
             heapq.heappop(key.waiting)
         return None
 
-    def _next_unordered(self) -> TrackedMessage | None:
-        while self._unordered:
-            message = self._messages.get(self._unordered[0])
+    def next_unordered(self) -> TrackedMessage | None:
+        while self.unordered:
+            message = self._messages.get(self.unordered[0])
             if message is not None and message.state is READY:
                 return message
-            heapq.heappop(self._unordered)
+            heapq.heappop(self.unordered)
         return None
 
-    def _next_queued(self, consumer: AttachedConsumer) -> TrackedMessage | None:
+    def next_queued(self, consumer: AttachedConsumer) -> TrackedMessage | None:
         """The first message of the consumer's queue. Removes it and returns None if it is no longer eligible."""
         message = self._messages.get(consumer.queue[0])
         if message is not None and message.state is READY:
@@ -154,133 +152,63 @@ class Schedule:
         heapq.heappop(consumer.queue)
         return None
 
-    def _per_key_max(self) -> int:
-        if self._by_partition:
+    def per_key_max(self) -> int:
+        if self.by_partition:
             return self._tracked_max
         return PER_KEY_MAX if len(self._messages) * 2 < self._tracked_max else PER_KEY_WHEN_CROWDED
 
     @property
     def retrack_from(self) -> int | None:
         """Where to read again for keys that have worked off most of their tracked messages; None if there are none."""
-        if not self._drained:
+        if not self.drained:
             return None
-        offsets = [key.resume_from for key in self._drained.values() if key.resume_from is not None]
+        offsets = [key.resume_from for key in self.drained.values() if key.resume_from is not None]
         return min(offsets, default=None)
 
-    # -- consumers --------------------------------------------------------------------------------------------
-
-    def attach(self, name: str, consumer_credit: ConsumerCredit | None = None) -> None:
-        if name not in self._consumers:
-            self._attached += 1
-            self._consumers[name] = AttachedConsumer(
-                name, self._attached, consumer_credit or ConsumerCredit()
-            )
-            self._reassign()
-
-    def grant(self, name: str, messages: int, size: int | None = None) -> None:
-        """Add credit to a consumer. Without a size, bytes are not counted."""
-        consumer = self._consumers.get(name)
-        if consumer is not None:
-            consumer.consumer_credit.add(messages, size)
-            self._mark_alive(consumer)
-
-    def mark_alive(self, name: str) -> None:
-        """The consumer has shown that it is alive, for example by granting credit."""
-        if (consumer := self._consumers.get(name)) is not None:
-            self._mark_alive(consumer)
-
-    def pause(self, name: str, *, paused: bool = True) -> None:
-        consumer = self._consumers.get(name)
-        if consumer is not None:
-            consumer.paused = paused
-            consumer.starved_since = None
-            consumer.suspended = False
-            self._reassign()
-
-    def balance(self) -> bool:
-        """Move some keys away from consumers with a much higher load than the others. Call it every few seconds."""
-        if self._config.mode is not SubscriptionMode.KEY_SHARED or len(self._consumers) < 2:
-            return False
-        loads = {each.name: len(each.queue) + len(each.leases) for each in self._consumers.values()}
-        total = sum(loads.values())
-        for consumer in self._consumers.values():
-            load = loads[consumer.name]
-            others = (total - load) / (len(loads) - 1)
-            if load > HOT_FACTOR * others + HOT_SLACK:
-                consumer.weight = max(consumer.weight * WEIGHT_LESS, WEIGHT_MIN)
-            elif load <= others:
-                consumer.weight = min(consumer.weight * WEIGHT_MORE, FULL_WEIGHT)
-        return self._reassign()
-
-    def _reassign(self) -> bool:
-        """Reassign keys after a change among the consumers; returns whether owners may have changed. Suspended
-        consumers own keys only if no other unpaused consumer exists, paused ones only if all are paused."""
-        consumers = list(self._consumers.values())
-        eligible = (
-            [each for each in consumers if not each.paused and not each.suspended]
-            or [each for each in consumers if not each.paused]
-            or consumers
-        )
-        if not self._assignment.replace({each.name: each.weight for each in eligible}):
-            return False
-        for consumer in consumers:
+    def _reschedule_all(self) -> None:
+        """Owners of keys may have changed."""
+        for consumer in self._by_name.values():
             consumer.queue = []
-        for key in list(self._keys.values()):
+        for key in list(self.keys.values()):
             key.owner = None
             key.queued = -1
-            self._schedule_key(key)
-        return True
-
-    def _mark_alive(self, consumer: AttachedConsumer) -> None:
-        consumer.starved_since = None
-        if consumer.suspended and self._consumers.get(consumer.name) is consumer:
-            consumer.suspended = False
-            self._reassign()
-
-    def _suspend(self, silent: Iterable[AttachedConsumer]) -> None:
-        found = [each for each in silent if not each.suspended]
-        for consumer in found:
-            consumer.suspended = True
-        if found:
-            self._reassign()
+            self.schedule_key(key)
 
     # -- time -------------------------------------------------------------------------------------------------
 
-    def _advance_clock(self, now: int) -> None:
+    def advance_clock(self, now: int) -> None:
         self.now = max(self.now, now)
-        while self._delayed and self._delayed[0][0] <= self.now:
-            time, offset = heapq.heappop(self._delayed)
+        while self.due and self.due[0][0] <= self.now:
+            time, offset = heapq.heappop(self.due)
             message = self._messages.get(offset)
             if message is None or message.state is not READY or message.not_before != time:
                 continue
             message.alarm = 0
             if message.key is None:
-                heapq.heappush(self._unordered, offset)
+                heapq.heappush(self.unordered, offset)
             else:
-                self._schedule_key(message.key)
+                self.schedule_key(message.key)
 
-    def _is_starving(self, consumer: AttachedConsumer) -> bool:
+    def is_starving(self, consumer: AttachedConsumer) -> bool:
         """Whether the consumer has had no credit for a full ack timeout while its keys waited."""
-        while consumer.queue and self._next_queued(consumer) is None:
+        while consumer.queue and self.next_queued(consumer) is None:
             pass
         if not consumer.queue or consumer.paused or consumer.may_receive:
             consumer.starved_since = None
             return False
         if consumer.starved_since is None:
             consumer.starved_since = self.now
-        return self.now - consumer.starved_since >= self._config.ack_timeout_ms
+        return self.now - consumer.starved_since >= self._ack_timeout_ms
 
-    def _starving_until(self, consumer: AttachedConsumer) -> int | None:
+    def starving_until(self, consumer: AttachedConsumer) -> int | None:
+        """When the consumer, whose keys wait, will have had no credit for a full ack timeout; None if it may receive
+        messages, is paused, or is suspended already."""
         if consumer.may_receive or consumer.paused or consumer.suspended:
             return None
         since = self.now if consumer.starved_since is None else consumer.starved_since
-        return since + self._config.ack_timeout_ms
+        return since + self._ack_timeout_ms
 
     # -- inspection -------------------------------------------------------------------------------------------
-
-    @property
-    def tracked(self) -> int:
-        return len(self._messages)
 
     @property
     def delayed(self) -> int:
@@ -289,13 +217,9 @@ class Schedule:
             1 for each in self._messages.values() if each.state is READY and each.not_before > self.now
         )
 
-    @property
-    def consumers(self) -> Sequence[AttachedConsumer]:
-        return list(self._consumers.values())
-
     def waiting_keys(self, limit: int) -> list[KeyStatus]:
         """Keys that are not delivered and why, those with the most waiting messages first."""
-        statuses = [each for key in self._keys.values() if (each := self._key_status(key)) is not None]
+        statuses = [each for key in self.keys.values() if (each := self._key_status(key)) is not None]
         return heapq.nlargest(limit, statuses, key=lambda each: (each.waiting, -each.offset))
 
     def _key_status(self, key: TrackedKey) -> KeyStatus | None:
@@ -309,13 +233,13 @@ class Schedule:
         until = head.not_before if head is not None and head.not_before > self.now else 0
         if key.leased:
             why = "leased" if owner == holder else "draining"
-        elif key.settling and self._strict:
+        elif key.settling and self.strict:
             why = "settling"
         elif until:
             why = "blocked" if until >= NEVER else "delayed"
         elif owner is None:
             why = "nobody"
-        elif head is not None and not self._consumers[owner].may_receive:
+        elif head is not None and not self._by_name[owner].may_receive:
             why = "no_credit"
         else:
             return None

@@ -125,8 +125,8 @@ def _active_partition(queue: PartitionQueue, end: int, keys_max: int) -> Partiti
         max(end, settled.floor),
         at_work=True,
         leased=dispatcher.leased,
-        delayed=dispatcher.delayed,
+        delayed=dispatcher.schedule.delayed,
         tracked=dispatcher.tracked,
         settled_above_floor=settled.above_floor,
-        keys=dispatcher.waiting_keys(keys_max),
+        keys=dispatcher.schedule.waiting_keys(keys_max),
     )

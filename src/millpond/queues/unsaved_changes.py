@@ -10,7 +10,7 @@ from millpond.queues.dispatcher_state import ACKED, SETTLING, SettleReason, Trac
 from millpond.queues.settled_offsets import OffsetRange, SettledOffsets
 
 
-class Ledger:
+class UnsavedChanges:
     def __init__(self, floor: int, chunks: Mapping[int, bytes] | None, retries: Mapping[int, Retry] | None):
         self.settled = SettledOffsets(floor, chunks)
         self.retries = dict(retries or {})

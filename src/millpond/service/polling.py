@@ -24,8 +24,8 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.topics import Topic
-from millpond.reading.visible import visible
-from millpond.records import BatchHeader, Codec, Record, encoded_size_max, iter_records, walk
+from millpond.reading.visible import VisibleBatch, visible_from
+from millpond.records import BatchHeader, Codec, Record, encoded_size_max, walk
 from millpond.service.limits import ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.workers import Workers
@@ -306,17 +306,18 @@ class Poller:
         polled = PollResult(results[0].topic_partition.topic_id)
         for result in results:
             start = positions[result.topic_partition.partition]
-            for buffer, position, header in visible(result.batches, result.aborted):
-                data = memoryview(buffer)[position : position + header.size]
-                if await self._reaches(data, header, max(start, result.log_start)):
-                    polled.batches.append((result.topic_partition.partition, data))
+            first = max(start, result.log_start)
+            for batch in visible_from(result.batches, result.aborted, first):
+                if await self._reaches(batch, first):
+                    polled.batches.append((result.topic_partition.partition, batch.data))
             polled.read_positions.append(_partition_position(result, start))
         return polled
 
-    async def _reaches(self, batch: memoryview, header: BatchHeader, start: int) -> bool:
+    async def _reaches(self, batch: VisibleBatch, start: int) -> bool:
         """Whether a batch has a record from `start` on. If `start` is inside the batch, compaction may have left only
         earlier records, so the batch is decoded to find out."""
-        if header.last_offset < start or not header.record_count:
+        header = batch.header
+        if not header.record_count:
             return False
         is_whole = header.record_count == header.last_offset_delta + 1
         if header.base_offset >= start or is_whole:
@@ -359,30 +360,26 @@ def _decode(
 
 
 def _records(result: FetchResult, start: int, decompressed_bytes_max: int) -> Iterator[Record]:
-    for buffer, position, header in visible(result.batches, result.aborted):
-        if header.last_offset < start:
-            continue
-        batch = memoryview(buffer)[position : position + header.size]
-        next_offset = max(start, header.base_offset)
+    for batch in visible_from(result.batches, result.aborted, start):
+        next_offset = max(start, batch.header.base_offset)
         try:
-            for record in iter_records(batch, decompressed_bytes_max=decompressed_bytes_max):
-                if record.offset >= start:
-                    yield record
-                    next_offset = record.offset + 1
+            for record in batch.records_from(start, decompressed_bytes_max=decompressed_bytes_max):
+                yield record
+                next_offset = record.offset + 1
         except InvalidInput as error:
             raise UnreadableBatch(
                 partition=result.topic_partition.partition,
                 offset=next_offset,
-                next_offset=header.next_offset,
+                next_offset=batch.header.next_offset,
                 reason=str(error).rstrip("."),
             ) from error
 
 
-def _has_record_from(batch: memoryview, start: int, decompressed_bytes_max: int) -> bool:
+def _has_record_from(batch: VisibleBatch, start: int, decompressed_bytes_max: int) -> bool:
     """Returns True for a batch that cannot be decoded here: the client may be able to decode it."""
     try:
-        records = iter_records(batch, decompressed_bytes_max=decompressed_bytes_max)
-        return any(record.offset >= start for record in records)
+        records = batch.records_from(start, decompressed_bytes_max=decompressed_bytes_max)
+        return next(records, None) is not None
     except InvalidInput:
         return True
 

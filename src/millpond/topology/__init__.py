@@ -5,11 +5,11 @@ from millpond.topology.addresses import addresses_of, machine_of
 from millpond.topology.catalog_access import ReadCatalog, WriteCatalog
 from millpond.topology.catalog_view import CatalogView
 from millpond.topology.changes_in_flight import ChangesInFlight
-from millpond.topology.lease import Lease, Shards
+from millpond.topology.lease import Lease
 from millpond.topology.owned_rows import CompactionMark, OwnedRows, Seen
+from millpond.topology.owned_shards import OwnedShards
 from millpond.topology.peers import Peers
 from millpond.topology.refresh_requests import RefreshRequests
-from millpond.topology.shard_ownership import ShardOwnership
 from millpond.topology.topic_changes import TopicChanges
 from millpond.topology.topics import TopicRegistry
 from millpond.topology.view import TopologyView
@@ -20,12 +20,11 @@ __all__ = [
     "CompactionMark",
     "Lease",
     "OwnedRows",
+    "OwnedShards",
     "Peers",
     "ReadCatalog",
     "RefreshRequests",
     "Seen",
-    "ShardOwnership",
-    "Shards",
     "TopicChanges",
     "TopicRegistry",
     "TopologyView",

@@ -58,14 +58,3 @@ class Lease:
         """Another broker has declared this session dead."""
         self._sole_broker = False
         self._until_ms = -math.inf
-
-
-class Shards(dict[int, int]):
-    """The coordinator shards that this broker owns, each with its epoch. Without a valid lease it contains none."""
-
-    def __init__(self, lease: Lease) -> None:
-        super().__init__()
-        self._lease = lease
-
-    def __contains__(self, shard: object) -> bool:
-        return super().__contains__(shard) and self._lease.held

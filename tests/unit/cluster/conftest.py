@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
+from tests.shards import owned_shards
 
 from millpond.broker import Broker
 from millpond.catalog.schema import COORDINATOR_SHARDS
@@ -49,7 +50,7 @@ class Brokers:
 async def two(brokers, partitions=0):
     """Two brokers that share the coordinator shards, and a topic "t" if it shall have partitions."""
     first, second = await brokers.add(), await brokers.add()
-    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
     if partitions:
         await first.log.create_topic("t", partitions)
     return first, second

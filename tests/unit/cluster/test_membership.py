@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.loop_time import LoopClock
+from tests.shards import owned_shards
 from tests.unit.cluster.conftest import owned, until
 
 from millpond.catalog import published_settings, topology, writers
@@ -61,7 +62,7 @@ async def test_the_second_broker_gets_half(brokers):
     second = await brokers.add()
     await until(lambda: len(owned(second)) == 5)
     assert not owned(first) & owned(second)
-    assert len(first.coordinator_epochs) == len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2
+    assert len(owned_shards(first)) == len(owned_shards(second)) == COORDINATOR_SHARDS // 2
     assert (first.node_id, second.node_id) == (1, 2)
     holder = next(each for each in (first, second) if each.log.topics.partition("t", 3) in owned(each))
     assert [record.value for record in await holder.read("t", partition=3)] == [b"before"]
@@ -69,7 +70,7 @@ async def test_the_second_broker_gets_half(brokers):
 
 async def test_new_topics_are_known_to_all_and_spread(brokers):
     first, second = await brokers.add(), await brokers.add()
-    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
     await first.log.create_topic("t", 6)
     assert second.log.topics.knows("t")
     assert [len(owned(first)), len(owned(second))] == [3, 3]
@@ -86,14 +87,14 @@ async def test_who_asks_the_wrong_broker_is_sent_on(brokers):
 
 async def test_one_that_leaves_hands_over_at_once(brokers):
     first, second = await brokers.add(lease=60_000), await brokers.add(lease=60_000)
-    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
     await first.log.create_topic("t", 4)
     mine = next(iter(owned(second))).partition
     await second.produce("t", b"kept", partition=mine)
     await second.stop()
     await until(lambda: len(owned(first)) == 4)
     assert [record.value for record in await first.read("t", partition=mine)] == [b"kept"]
-    assert len(first.coordinator_epochs) == COORDINATOR_SHARDS
+    assert len(owned_shards(first)) == COORDINATOR_SHARDS
     await first.produce("t", b"next", partition=mine)
 
 
@@ -136,7 +137,7 @@ async def test_what_does_not_finish_in_time_is_served_on_and_handed_over_later(b
 async def test_a_broker_that_does_not_renew_is_replaced(brokers, loop_time):
     settings = {"clock": LoopClock(loop_time), "lease": LEASE_MS}
     first, second = await brokers.add(**settings), await brokers.add(**settings)
-    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
     await first.log.create_topic("t", 4)
     zombie = next(iter(owned(second)))
     second._services.cancel()  # it hangs: no renewal, no goodbye
@@ -150,7 +151,7 @@ async def test_a_broker_that_does_not_renew_is_replaced(brokers, loop_time):
 
 async def test_one_that_is_declared_dead_commits_nothing_more(brokers):
     first, second = await brokers.add(), await brokers.add()
-    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
     await first.log.create_topic("t", 2)
     topic_partition = next(iter(owned(second)))
     await second.produce("t", b"one", partition=topic_partition.partition)
@@ -165,7 +166,7 @@ async def test_groups_move_with_their_shards(brokers):
     first = await brokers.add()
     await first.log.create_topic("t", 1)
     second = await brokers.add()
-    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
     keepers = {}
     for number in range(20):
         keeper, other = (first, second) if first.groups._store.coordinates(f"g{number}") else (second, first)
@@ -234,7 +235,7 @@ async def test_brokers_may_share_all_their_addresses_if_they_listen_on_ports_of_
 
 async def test_draining_by_request_and_back(brokers):
     first, second = await brokers.add(), await brokers.add()
-    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
     await first.log.create_topic("t", 6)
     await first.cluster.drain(second.node_id)
     await until(lambda: len(owned(first)) == 6)
@@ -257,11 +258,11 @@ async def test_a_refresh_does_not_take_back_shards_that_are_being_handed_over(br
     async def let_go_while_the_topology_changes(shards):
         await prepare_handover(shards)
         await first.log.create_topic("made-meanwhile")
-        kept.extend(shard for shard in shards if shard in first.coordinator_epochs)
+        kept.extend(shard for shard in shards if first.owned_shards.epoch_of(shard) is not None)
 
     first.groups.prepare_handover = let_go_while_the_topology_changes
     second = await brokers.add()
-    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
     assert first.log.topics.knows("made-meanwhile")
     assert not kept
 
@@ -279,9 +280,9 @@ async def test_shards_that_could_not_be_handed_over_are_kept(brokers):
     await until(lambda: refused)
     with pytest.raises(Unavailable):
         await first.membership.balance()
-    assert len(first.coordinator_epochs) == COORDINATOR_SHARDS
+    assert len(owned_shards(first)) == COORDINATOR_SHARDS
     first.groups.prepare_handover = prepare_handover
-    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
 
 
 async def test_a_partition_that_was_handed_over_is_not_served_before_the_view_is_renewed(brokers):

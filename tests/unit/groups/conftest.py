@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from itertools import count
 
 import pytest
+from tests.shards import owned_shards
 
 from millpond.groups import (
     CommitSender,
@@ -112,7 +113,7 @@ class Stage:
     def __init__(self, broker, clock, limits, **options):
         self.broker, self.clock, self.limits, self.options = broker, clock, limits, options
         self.log = FaultyLog(broker.log)
-        self.epochs = dict(broker.coordinator_epochs)
+        self.epochs = owned_shards(broker)
         self.numbers = count(1)
         self.restart()
 
@@ -121,7 +122,7 @@ class Stage:
         self.groups = Groups(
             self.log,
             self.broker.session,
-            self.epochs,
+            self.epochs.get,
             clock=self.clock,
             limits=self.limits,
             new_id=lambda name: f"{name}-{next(self.numbers)}",

@@ -65,11 +65,11 @@ class Crowd:
                 self.now, _, act = heapq.heappop(self._events)
                 act()
             self._perform_effects()
-        return Figures(self.group.generation, self._first_ms, self.now)
+        return Figures(self.group.state.generation, self._first_ms, self.now)
 
     def _is_settled(self) -> bool:
-        generation = self.group.generation
-        stable = self.group.state is GroupPhase.STABLE
+        generation = self.group.state.generation
+        stable = self.group.state.phase is GroupPhase.STABLE
         return stable and all(member.assigned == generation for member in self.members)
 
     def _at(self, at_ms: int, act) -> None:

@@ -86,7 +86,8 @@ class History:
 
     def sync(self, name):
         assignments = {
-            each.member_id: f"{each.member_id}@{self.group.generation}".encode() for each in self.group.roster
+            each.member_id: f"{each.member_id}@{self.group.state.generation}".encode()
+            for each in self.group.state.roster
         }
         request = SyncRequest(self.ids[name], self.generations[name], assignments=assignments)
         self.group.sync(request, self.ticket(name), self.now)
@@ -134,7 +135,7 @@ class History:
         fresh = ConsumerGroup("readers", LIMITS, self.group._new_id)
         if self.stored is not None:
             fresh = ConsumerGroup.restored("readers", LIMITS, self.group._new_id, self.stored, self.now)
-        self.group, self.generation = fresh, fresh.generation
+        self.group, self.generation = fresh, fresh.state.generation
         self.protocols, self.members = {}, {}  # what was not stored may be decided otherwise
 
     # -- what must hold ---------------------------------------------------------------------------------------
@@ -146,15 +147,17 @@ class History:
             while not self.hold and self.saves:
                 self.save(True)
         group = self.group
-        assert group.generation >= self.generation
-        self.generation = group.generation
-        instances = [each.instance_id for each in group.roster if each.instance_id]
+        assert group.state.generation >= self.generation
+        self.generation = group.state.generation
+        instances = [each.instance_id for each in group.state.roster if each.instance_id]
         assert len(set(instances)) == len(instances)
-        assert len(group.roster) <= LIMITS.members_max or group.state is GroupPhase.PREPARING
-        assert (group.state is GroupPhase.EMPTY) <= (len(group.roster) == 0)
-        if group.state in (GroupPhase.COMPLETING, GroupPhase.STABLE):
-            assert group.leader in group.roster
-            assert all(group.protocol in [p.name for p in each.protocols] for each in group.roster)
+        assert len(group.state.roster) <= LIMITS.members_max or group.state.phase is GroupPhase.PREPARING
+        assert (group.state.phase is GroupPhase.EMPTY) <= (len(group.state.roster) == 0)
+        if group.state.phase in (GroupPhase.COMPLETING, GroupPhase.STABLE):
+            assert group.state.leader in group.state.roster
+            assert all(
+                group.state.protocol in [p.name for p in each.protocols] for each in group.state.roster
+            )
             assert group.next_deadline_ms() is not None
 
     def see(self, effect):
@@ -176,18 +179,20 @@ class History:
     def see_joined(self, name, joined):
         """All who join a generation learn the same of it."""
         self.ids[name], self.generations[name] = joined.member_id, joined.generation
-        assert joined.generation == self.group.generation
-        assert joined.member_id in self.group.roster
+        assert joined.generation == self.group.state.generation
+        assert joined.member_id in self.group.state.roster
         assert self.protocols.setdefault(joined.generation, joined.protocol) == joined.protocol
         if joined.members:
             assert joined.leader == joined.member_id
-            assert {each.member_id for each in joined.members} == {e.member_id for e in self.group.roster}
+            assert {each.member_id for each in joined.members} == {
+                e.member_id for e in self.group.state.roster
+            }
 
     def see_synced(self, synced):
         """What is handed out was stored before, for the generation that is on."""
-        assert self.group.state is GroupPhase.STABLE
+        assert self.group.state.phase is GroupPhase.STABLE
         assert self.stored is not None
-        assert self.stored.generation == self.group.generation
+        assert self.stored.generation == self.group.state.generation
         assert synced.assignment in {each.assignment for each in self.stored.members}
         assert synced.protocol == self.stored.protocol
 
@@ -214,7 +219,7 @@ def test_every_request_is_answered_once_and_generations_are_whole(history):
         stage.play(("save", True))
     stage.wait(A_LONG_TIME_MS)
     assert stage.open == {}, "somebody still waits"
-    assert stage.group.state is GroupPhase.EMPTY
+    assert stage.group.state.phase is GroupPhase.EMPTY
     assert stage.group.is_idle()
     assert stage.group.next_deadline_ms() is None
 
@@ -226,15 +231,15 @@ def test_a_generation_goes_on_under_another_coordinator(history):
     stage = History()
     for event in history:
         stage.play(event)
-    if stage.group.state is not GroupPhase.STABLE or stage.saves or stage.group._joining:
+    if stage.group.state.phase is not GroupPhase.STABLE or stage.saves or stage.group.state.joining:
         return
     before = stage.group
     stage.restart()
     assert stage.group.describe() == before.describe()
-    assert stage.group.leader == before.leader
-    for member in before.roster:
-        stage.group.heartbeat(member.member_id, member.instance_id, before.generation, stage.now)
-        request = SyncRequest(member.member_id, before.generation)
+    assert stage.group.state.leader == before.state.leader
+    for member in before.state.roster:
+        stage.group.heartbeat(member.member_id, member.instance_id, before.state.generation, stage.now)
+        request = SyncRequest(member.member_id, before.state.generation)
         stage.group.sync(request, 0, stage.now)
         [answer] = stage.group.take_effects()
         assert answer.outcome.assignment == member.assignment

@@ -52,7 +52,7 @@ async def test_a_generation_is_stored_before_anybody_is_told_of_it(stage):
     stage.log.may_write.clear()
     syncs = [asyncio.create_task(client.sync()) for client in (bob, alice)]
     await stage.waiting(2)
-    assert stage.group().state is GroupPhase.COMPLETING
+    assert stage.group().state.phase is GroupPhase.COMPLETING
     assert stage.stored() == []
     stage.log.may_write.set()
     assert await asyncio.gather(*syncs) == [b"bob-2", b"alice-1"]
@@ -87,7 +87,7 @@ async def test_consumers_go_on_when_the_broker_is_started_again(start, tmp_path)
     again.advance_time(9_999)
     await alice.heartbeat()
     again.advance_time(1)
-    assert [each.member_id for each in again.group().roster] == ["alice-1"]
+    assert [each.member_id for each in again.group().state.roster] == ["alice-1"]
 
 
 async def test_whoever_comes_while_a_group_is_read_waits_for_that_one_reading(stage):
@@ -260,7 +260,7 @@ async def test_a_group_that_was_lost_and_taken_again_is_read_anew(stage):
         await alice.heartbeat()
     with pytest.raises((NotCoordinator, UnknownMember)):
         await join
-    assert stage.group().generation == 5
+    assert stage.group().state.generation == 5
 
 
 # -- clients that go away --------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ async def test_an_answer_and_a_cancellation_at_once_lose_nothing(stage, caplog):
     join.cancel()
     await asyncio.wait([join])
     assert join.cancelled()
-    assert stage.group().state is GroupPhase.COMPLETING
+    assert stage.group().state.phase is GroupPhase.COMPLETING
     assert caplog.text == ""
 
 
@@ -369,7 +369,11 @@ async def timed(loop_time):
     async with running_broker() as broker:
         limits = GroupLimits(initial_rebalance_delay_ms=20, session_timeout_min_ms=10, expiry_every_ms=5)
         groups = Groups(
-            broker.log, broker.session, broker.coordinator_epochs, clock=LoopClock(loop_time), limits=limits
+            broker.log,
+            broker.session,
+            broker.owned_shards.epoch_of,
+            clock=LoopClock(loop_time),
+            limits=limits,
         )
         running = asyncio.create_task(groups.run())
         groups.broker = broker
@@ -480,9 +484,9 @@ async def test_a_bug_in_one_group_is_not_the_others(stage, monkeypatch, caplog):
     stage.advance_time(10_000)
     [failed] = [each for each in caplog.records if each.message == "unexpected error in group; reloading it"]
     assert failed.group == "readers"
-    assert stage.group("others").state is GroupPhase.EMPTY
+    assert stage.group("others").state.phase is GroupPhase.EMPTY
     await alice.heartbeat()
-    assert stage.group().generation == 1
+    assert stage.group().state.generation == 1
 
 
 async def test_a_thousand_members(stage):
@@ -492,7 +496,7 @@ async def test_a_thousand_members(stage):
     assert [len(client.joined.members) for client in clients] == [1_000] + [0] * 999
     stage.restart()
     await clients[-1].heartbeat()
-    assert len(stage.group().roster) == 1_000
+    assert len(stage.group().state.roster) == 1_000
 
 
 # -- readers that are no members ------------------------------------------------------------------------------

@@ -277,7 +277,10 @@ async def test_a_group_that_is_in_use_stays_in_memory(stage):
     with pytest.raises(MemberIdRequired):
         await stage.groups.join("promised", FIRST_JOIN)
     await stage.groups.expire_once()
-    assert sorted(loaded.group.group_id for loaded in stage.groups._loaded_groups) == ["promised", "readers"]
+    assert sorted(loaded.group.state.group_id for loaded in stage.groups._loaded_groups) == [
+        "promised",
+        "readers",
+    ]
 
 
 async def test_a_group_whose_save_is_under_way_stays_in_memory(stage):
@@ -287,7 +290,7 @@ async def test_a_group_whose_save_is_under_way_stays_in_memory(stage):
     await alice.leave()
     assert stage.group().is_idle()
     stage.groups._loaded_groups.evict_idle()
-    assert stage.group().generation == 2
+    assert stage.group().state.generation == 2
     stage.log.may_write.set()
     await stage.until(lambda: stage.stored() == [("Empty", 2)])
 

@@ -9,7 +9,7 @@ def coordinator(engine, **limits):
     return Transactions(
         broker.log,
         broker.session,
-        broker.coordinator_epochs,
+        broker.owned_shards.epoch_of,
         clock=engine.clock,
         limits=TransactionLimits(**limits),
     )

@@ -3,8 +3,8 @@
 import pytest
 
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, SubscriptionMode
+from millpond.queues import attached_consumers, schedule
 from millpond.queues import dispatcher as module
-from millpond.queues import schedule
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.dispatcher_results import AckResult, Retry
 from millpond.queues.dispatcher_state import NEVER, LogEntry
@@ -51,8 +51,8 @@ def hot_and_idle():
     """Two consumers with about as many keys; one of them takes nothing."""
     machine = made()
     for name in ("hot", "idle"):
-        machine.attach(name)
-    machine.grant("idle", 1_000)
+        machine.consumers.attach(name)
+    machine.consumers.grant("idle", 1_000)
     show(machine, KEYS)
     for delivery in machine.dispatch(0):
         machine.ack(delivery.offset, 1, delivery.token)
@@ -63,7 +63,7 @@ def hot_and_idle():
 def test_a_hot_consumer_loses_some_of_its_keys_and_nobody_else_any():
     machine = hot_and_idle()
     before = owners(machine)
-    assert machine.balance()
+    assert machine.consumers.balance()
     moved = {(before[key], owner) for key, owner in owners(machine).items() if owner != before[key]}
     assert moved == {("hot", "idle")}
     changed = sum(before[key] != owner for key, owner in owners(machine).items())
@@ -72,43 +72,47 @@ def test_a_hot_consumer_loses_some_of_its_keys_and_nobody_else_any():
 
 def test_it_goes_on_until_nobody_is_hot():
     machine = hot_and_idle()
-    while machine.balance():
+    while machine.consumers.balance():
         pass
     loads = {each.name: len(each.queue) for each in machine.consumers}
-    assert loads["idle"] < loads["hot"] <= schedule.HOT_FACTOR * loads["idle"] + schedule.HOT_SLACK
+    assert (
+        loads["idle"]
+        < loads["hot"]
+        <= attached_consumers.HOT_FACTOR * loads["idle"] + attached_consumers.HOT_SLACK
+    )
 
 
 def test_even_a_consumer_that_takes_nothing_keeps_some_keys():
     machine = hot_and_idle()
     for _ in range(30):
-        machine.balance()
+        machine.consumers.balance()
         show(machine, KEYS)
-        machine.grant("idle", 10_000)
+        machine.consumers.grant("idle", 10_000)
         work_off(machine)
     hot = next(each for each in machine.consumers if each.name == "hot")
-    assert hot.weight == schedule.WEIGHT_MIN
+    assert hot.weight == attached_consumers.WEIGHT_MIN
     assert 0 < sum(owner == "hot" for owner in owners(machine).values()) < 0.2 * len(KEYS)
 
 
 def test_a_consumer_that_is_hot_no_more_gets_its_keys_back():
     machine = hot_and_idle()
     before = owners(machine)
-    machine.balance()
-    machine.grant("hot", 1_000)
-    machine.grant("idle", 1_000)
+    machine.consumers.balance()
+    machine.consumers.grant("hot", 1_000)
+    machine.consumers.grant("idle", 1_000)
     work_off(machine)
     show(machine, [next(key for key in KEYS if owners(machine)[key] == "idle")] * 3)
     for _ in range(20):
-        machine.balance()
+        machine.consumers.balance()
     assert owners(machine) == before
 
 
 def test_consumers_that_are_even_are_left_alone():
     machine = made()
     for name in ("anna", "bert"):
-        machine.attach(name)
+        machine.consumers.attach(name)
     show(machine, KEYS)
-    assert not machine.balance()
+    assert not machine.consumers.balance()
 
 
 @pytest.mark.parametrize(
@@ -117,8 +121,8 @@ def test_consumers_that_are_even_are_left_alone():
 def test_there_is_nothing_to_balance_without_keys(mode):
     machine = made(mode)
     for name in ("anna", "bert"):
-        machine.attach(name)
-    assert not machine.balance()
+        machine.consumers.attach(name)
+    assert not machine.consumers.balance()
 
 
 # -- reading on ---------------------------------------------------------------------------------------------------
@@ -126,11 +130,11 @@ def test_there_is_nothing_to_balance_without_keys(mode):
 
 def test_nothing_is_read_for_a_consumer_that_only_stands_by():
     machine = made(SubscriptionMode.FAILOVER)
-    machine.attach("first")
-    machine.attach("second")
-    machine.grant("second", 100)
+    machine.consumers.attach("first")
+    machine.consumers.attach("second")
+    machine.consumers.grant("second", 100)
     assert not machine.wants_more
-    machine.grant("first", 1)
+    machine.consumers.grant("first", 1)
     assert machine.wants_more
 
 
@@ -143,8 +147,8 @@ def test_reading_on_has_limits(limit, monkeypatch):
     )
     if limit == "span":
         monkeypatch.setattr(module, "SPAN_MAX", 5)
-    machine.attach("anna")
-    machine.grant("anna", 100)
+    machine.consumers.attach("anna")
+    machine.consumers.grant("anna", 100)
     assert machine.wants_more
     assert not machine.is_full
     show(machine, [None] * 5)
@@ -155,15 +159,15 @@ def test_reading_on_has_limits(limit, monkeypatch):
 
 def test_a_key_that_does_not_move_is_tracked_in_part_only():
     machine = made()
-    machine.attach("anna")
+    machine.consumers.attach("anna")
     show(machine, KEYS[:1] * 10 * schedule.PER_KEY_MAX)
     assert machine.tracked == schedule.PER_KEY_MAX
-    assert machine.retrack_from is None
+    assert machine.schedule.retrack_from is None
 
 
 def test_once_it_is_crowded_even_less_is_tracked_of_a_key():
     machine = made(tracked_max=1_000)
-    machine.attach("anna")
+    machine.consumers.attach("anna")
     show(machine, KEYS[:1] * 600)
     show(machine, KEYS[1:2] * 600)
     assert machine.tracked == 500 + schedule.PER_KEY_WHEN_CROWDED
@@ -177,14 +181,14 @@ def test_what_is_settled_is_not_recalled(monkeypatch):
     machine = Dispatcher(
         SubscriptionConfig(mode=SubscriptionMode.KEY_SHARED, key_window=5), chunks=settled.chunks
     )
-    machine.attach("anna")
-    machine.grant("anna", 9)
+    machine.consumers.attach("anna")
+    machine.consumers.grant("anna", 9)
     entries = [LogEntry(offset, KEYS[0]) for offset in range(5)]
     machine.index(entries, 5)
     delivered = []
     while deliveries := machine.dispatch(0):
         delivered += [each.offset for each in deliveries]
-        while (start := machine.retrack_from) is not None:
+        while (start := machine.schedule.retrack_from) is not None:
             machine.retrack(entries[start:], start, 5)
     assert delivered == [0, 1, 4]
 
@@ -194,15 +198,15 @@ def test_what_is_settled_is_not_recalled(monkeypatch):
 
 def test_without_anything_to_wait_for_there_is_no_next_event():
     machine = made()
-    machine.attach("anna")
-    machine.grant("anna", 5)
+    machine.consumers.attach("anna")
+    machine.consumers.grant("anna", 5)
     assert machine.next_event() is None
 
 
 def test_a_blocked_message_is_no_event():
     machine = made(attempts_max=1, on_exhausted=ExhaustedAction.BLOCK)
-    machine.attach("anna")
-    machine.grant("anna", 5)
+    machine.consumers.attach("anna")
+    machine.consumers.grant("anna", 5)
     show(machine, KEYS[:1])
     [delivery] = machine.dispatch(0)
     machine.nack(delivery.offset, 1, delivery.token, 0)
@@ -212,19 +216,19 @@ def test_a_blocked_message_is_no_event():
 def test_a_consumer_that_never_had_room_is_an_event():
     """Nothing else would ever wake the shell: nothing is leased and nothing delayed."""
     machine = made()
-    machine.attach("anna")
+    machine.consumers.attach("anna")
     show(machine, KEYS[:1])
     machine.expire(500)
     assert machine.next_event() == 500 + TIMEOUT_MS
     machine.expire(500 + TIMEOUT_MS)
-    assert machine.consumers[0].suspended
+    assert next(iter(machine.consumers)).suspended
     assert machine.next_event() is None
 
 
 def test_time_does_not_go_back():
     machine = made()
-    machine.attach("anna")
-    machine.grant("anna", 5)
+    machine.consumers.attach("anna")
+    machine.consumers.grant("anna", 5)
     show(machine, KEYS[:1])
     [delivery] = machine.dispatch(1_000)
     machine.extend(delivery.offset, 1, delivery.token, 0, 100)
@@ -237,8 +241,8 @@ def test_time_does_not_go_back():
 
 def test_a_config_that_is_altered_holds_at_once():
     machine = made(leases_max=1, key_window=1)
-    machine.attach("anna")
-    machine.grant("anna", 10)
+    machine.consumers.attach("anna")
+    machine.consumers.grant("anna", 10)
     show(machine, [KEYS[0], KEYS[0], KEYS[1]])
     assert [each.offset for each in machine.dispatch(0)] == [0]
     machine.config = SubscriptionConfig(mode=SubscriptionMode.KEY_SHARED, leases_max=10, key_window=2)
@@ -289,16 +293,17 @@ class Counted(dict):
 
 def lookups(machine, mode):
     """Of one message's way through a dispatcher that has many."""
-    machine._messages, machine._keys = Counted(machine._messages), Counted(machine._keys)
-    machine.grant("anna", 1)
+    messages = machine._messages = machine.schedule._messages = Counted(machine._messages)
+    keys = machine.schedule.keys = Counted(machine.schedule.keys)
+    machine.consumers.grant("anna", 1)
     [delivery] = machine.dispatch(0)
     assert machine.ack(delivery.offset, 1, delivery.token) is AckResult.OK
     store(machine)
     machine.expire(1)
-    assert machine.retrack_from is None
+    assert machine.schedule.retrack_from is None
     assert not machine.wants_more
     machine.next_event()
-    return machine._messages.looked_up + machine._keys.looked_up
+    return messages.looked_up + keys.looked_up
 
 
 @pytest.mark.parametrize(
@@ -307,7 +312,7 @@ def lookups(machine, mode):
 def test_a_message_costs_the_same_however_many_there_are(mode):
     def loaded(count):
         machine = made(mode)
-        machine.attach("anna")
+        machine.consumers.attach("anna")
         keys = {SubscriptionMode.SHARED: lambda _: None, SubscriptionMode.FAILOVER: lambda _: 0}.get(
             mode, lambda n: KEYS[n % 400] + n
         )

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.catalog.transactions import Aborted
-from millpond.reading.visible import visible
+from millpond.reading.visible import visible, visible_from
 from millpond.records import MarkerKind, Record, build_batch, build_control_batch, iter_records
 
 LIMIT = 1 << 20
@@ -82,6 +82,12 @@ def test_visible_is_what_was_not_aborted(given_steps, dice, start):
     ]
     first = next((base for base, _ in model.batches if base >= start), model.end)
     assert found == model.expected(first)
+    messages = [
+        record.value
+        for batch in visible_from(joined([data for _, data in model.batches], dice), model.aborted, start)
+        for record in batch.records_from(start, decompressed_bytes_max=LIMIT)
+    ]
+    assert messages == model.expected(start)
 
 
 def joined(batches, dice):

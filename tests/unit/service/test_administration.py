@@ -1,6 +1,7 @@
 """Topics and groups as administrators see them."""
 
 import pytest
+from tests.shards import take_all_shards
 
 from millpond.model.errors import (
     InvalidConfig,
@@ -154,12 +155,11 @@ async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker):
         broker.log, broker.groups, Owners(broker.topology, "another"), default_partitions=1
     )
     await broker.produce("t", b"x")
-    epochs, broker.coordinator_epochs = dict(broker.coordinator_epochs), broker.coordinator_epochs
-    broker.coordinator_epochs.clear()
+    take_all_shards(broker)
     try:
         for asking in (admin.commit("g", "t", {0: 1}), admin.delete_group("g")):
             with pytest.raises(NotCoordinator) as refused:
                 await asking
             assert refused.value.facts["owner_grpc"] == broker.listeners["grpc"]
     finally:
-        broker.coordinator_epochs.update(epochs)
+        broker.owned_shards.apply()

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from millpond.model.errors import InvalidRequest, OffsetOutOfRange, Stopping, UnknownPartition, UnknownTopic
-from millpond.records import Codec, Record, build_batch, iter_records, walk
+from millpond.reading.visible import visible_from
+from millpond.records import Codec, Record, build_batch, iter_records
 from millpond.records.batch import seal
 from millpond.service import PollRequest
 from millpond.testing import running_broker
@@ -217,8 +218,9 @@ async def test_a_batch_that_cannot_be_decoded_here_is_given_to_who_wants_whole_o
     broken = bytearray(build_batch([Record(b"\0" * 50)], compression=Codec.ZSTD, last_offset=3))
     broken[70:75] = b"?????"
     seal(broken, 0, len(broken))
-    assert not await broker.poller._reaches(memoryview(broken), next(walk(broken))[1], 4)
-    assert await broker.poller._reaches(memoryview(broken), next(walk(broken))[1], 2)
+    assert not list(visible_from([broken], (), 4))
+    [batch] = visible_from([broken], (), 2)
+    assert await broker.poller._reaches(batch, 2)
 
 
 @pytest.mark.parametrize("positions", [{}, {0: 1}, {0: 3}])

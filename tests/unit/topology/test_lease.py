@@ -1,7 +1,7 @@
 """A lease by the holder's own clock, and who may judge others."""
 
 from millpond.testing.clock import SimulatedClock
-from millpond.topology import Lease, Shards
+from millpond.topology import Lease
 
 
 def test_it_is_held_until_the_time_from_before_the_renewal():
@@ -77,16 +77,6 @@ def test_an_outage_that_it_has_just_survived_may_have_been_too_long_for_others()
     assert lease.held
     lease.renewed(clock.monotonic_ms())
     assert not lease.is_steady
-
-
-def test_shards_are_kept_only_with_the_lease():
-    clock = SimulatedClock()
-    shards = Shards(Lease(clock, 1_000))
-    shards[3] = 7
-    assert 3 in shards
-    assert 4 not in shards
-    clock.advance(1_000)
-    assert 3 not in shards
 
 
 def test_a_broker_whose_commits_take_their_time_is_steady_all_the_same():
