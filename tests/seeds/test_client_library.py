@@ -85,7 +85,7 @@ def test_s13_the_application_persists_its_position_for_the_next_launch(server, t
     for number in range(4):
         with Producer(topic, address=server.grpc) as producer:
             producer.send(b"%d" % number)
-        with Consumer(topic, json.loads(kept.read_text()), address=server.grpc) as consumer:
+        with Consumer(topic, read_from=json.loads(kept.read_text()), address=server.grpc) as consumer:
             messages, read_from = consumer.poll(wait=30)
             seen.append([message.value for message in messages])
             kept.write_text(json.dumps(read_from))

@@ -239,7 +239,7 @@ async def _opened(arguments: ConsumeArguments) -> AsyncConsumer:
                 break
     return AsyncConsumer(
         arguments.topic,
-        numbers,
+        read_from=numbers,
         partition=arguments.partition,
         group=arguments.group,
         reader=None if arguments.group is None else _reader_name(),

@@ -171,6 +171,15 @@ def topic(name: str, value: object) -> str:
     return check_topic_name(value)
 
 
+def one_topic(topic_of_call: object, topic_of_client: str | None) -> str:
+    """The topic that a call names, else the one that its client was created with."""
+    if topic_of_call is not None:
+        return topic("topic", topic_of_call)
+    if topic_of_client is None:
+        raise _out_of_range("topic", None, "a topic, because the client was created without one")
+    return topic_of_client
+
+
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 

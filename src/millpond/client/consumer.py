@@ -53,15 +53,15 @@ class AsyncConsumer:
     def __init__(
         self,
         topic: str,
-        read_from: ConsumerStart = 1,
         *,
+        address: ServerAddresses = None,
+        read_from: ConsumerStart = 1,
         partition: int | None = None,
         group: str | None = None,
         reader: str | None = None,
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
-        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
         """`read_from` is a number, numbers by partition, "oldest" or "newest". A position below the oldest

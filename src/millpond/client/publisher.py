@@ -1,6 +1,6 @@
 """A publisher on an event loop: messages to any topic, acknowledged when they are durable, stored once.
 
-    async with AsyncPublisher("127.0.0.1:9999") as publisher:
+    async with AsyncPublisher() as publisher:
         await publisher.publish("orders", b"customer-7", b"one more", attributes={"kind": "order"})
 
 For a topic with `payload=reference`, bodies go to the object store, and messages refer to them. For a topic
@@ -29,18 +29,18 @@ INLINE_BYTES_MAX: Final = 0
 
 
 class AsyncPublisher:
-    """`servers` is the address to try first, or several of which any will do. See `AsyncProducer` for the
+    """`address` is the broker to try first, or several of which any will do. See `AsyncProducer` for the
     other arguments."""
 
     def __init__(
         self,
-        servers: ServerAddresses = None,
         *,
+        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self._address = arguments.addresses("servers", servers)
+        self._address = arguments.addresses("address", address)
         self._timeout_s = timeout
         self._compression = compression
         arguments.choice("compression", compression, CODECS)
@@ -107,7 +107,7 @@ class AsyncPublisher:
         """The message with its body, or with a reference to it if the topic's config requires one."""
         if not record.value or len(record.value) <= await self._ready_inline_bytes_max(producer):
             return record
-        reference = await self._payloads.upload(producer.topic, record.value)
+        reference = await self._payloads.upload(record.value, topic=producer.topic)
         headers: tuple[Header, ...] = (*record.headers, reference.header())
         return Record(None, record.key, headers, record.timestamp)
 

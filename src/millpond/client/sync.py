@@ -218,14 +218,14 @@ class Consumer:
     def __init__(
         self,
         topic: str,
-        read_from: ConsumerStart = 1,
         *,
+        address: ServerAddresses = None,
+        read_from: ConsumerStart = 1,
         partition: int | None = None,
         group: str | None = None,
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
-        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
         self.topic = topic
@@ -233,13 +233,13 @@ class Consumer:
             on_background_loop(
                 lambda: AsyncConsumer(
                     topic,
-                    read_from,
+                    address=address,
+                    read_from=read_from,
                     partition=partition,
                     group=group,
                     position_file=position_file,
                     strict=strict,
                     uncommitted=uncommitted,
-                    address=address,
                     timeout=timeout,
                 )
             )
@@ -385,12 +385,20 @@ class Admin:
 class Payloads:
     """Bodies by reference. See `AsyncPayloads`."""
 
-    def __init__(self, *, address: ServerAddresses = None, timeout: float = TRANSFER_TIMEOUT_S) -> None:
-        self._payloads = run(on_background_loop(lambda: AsyncPayloads(address=address, timeout=timeout)))
+    def __init__(
+        self,
+        topic: str | None = None,
+        *,
+        address: ServerAddresses = None,
+        timeout: float = TRANSFER_TIMEOUT_S,
+    ) -> None:
+        self._payloads = run(
+            on_background_loop(lambda: AsyncPayloads(topic, address=address, timeout=timeout))
+        )
 
-    def upload(self, topic: str, body: Buffer) -> PayloadReference:
+    def upload(self, body: Buffer, *, topic: str | None = None) -> PayloadReference:
         """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""
-        return run(self._payloads.upload(topic, body))
+        return run(self._payloads.upload(body, topic=topic))
 
     def download(self, reference: PayloadReference) -> bytes:
         """The body. `CorruptPayload` if it does not match the message's reference."""

@@ -1,6 +1,6 @@
 """`Subscriber` and `Publisher`: queues for code without an event loop. Safe to use from several threads.
 
-with Subscriber("127.0.0.1:9999", "orders", "billing") as subscriber:
+with Subscriber("orders", "billing") as subscriber:
     for delivery in subscriber:
         print(delivery.metadata.number, delivery.data())
         delivery.ack()
@@ -52,10 +52,10 @@ class Subscriber:
 
     def __init__(
         self,
-        servers: ServerAddresses,
         topic: str,
         subscription: str,
         *,
+        address: ServerAddresses = None,
         consumer: str | None = None,
         prefetch: int = PREFETCH,
         prefetch_bytes: int = PREFETCH_BYTES,
@@ -71,9 +71,9 @@ class Subscriber:
         self._subscriber = run(
             on_background_loop(
                 lambda: _OnBackground(
-                    servers,
                     topic,
                     subscription,
+                    address=address,
                     consumer=consumer,
                     prefetch=prefetch,
                     prefetch_bytes=prefetch_bytes,
@@ -260,19 +260,22 @@ class Publisher:
 
     def __init__(
         self,
-        servers: ServerAddresses = None,
         *,
+        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self._address = arguments.addresses("servers", servers)
+        self._address = arguments.addresses("address", address)
         self._timeout_s = timeout
         self._compression = compression
         self._publisher = run(
             on_background_loop(
                 lambda: AsyncPublisher(
-                    servers, timeout=timeout, compression=compression, inline_bytes_max=inline_bytes_max
+                    address=address,
+                    timeout=timeout,
+                    compression=compression,
+                    inline_bytes_max=inline_bytes_max,
                 )
             )
         )

@@ -98,7 +98,7 @@ class Millpond:
 
     def consumer(self, topic: str, read_from: ConsumerStart = 1, **options: Any) -> Consumer:
         """`options` as for `millpond.Consumer`."""
-        return self._closed_at_end(Consumer(topic, read_from, **{"address": self.grpc, **options}))
+        return self._closed_at_end(Consumer(topic, read_from=read_from, **{"address": self.grpc, **options}))
 
     def admin(self, **options: Any) -> Admin:
         """`options` as for `millpond.Admin`."""

@@ -41,6 +41,7 @@ SURROGATE = "\ud800"
 
 TEXT = (None, 1, b"t", ["t"], SURROGATE)
 TOPIC = (None, 1, b"t", ["a", "b"], ("a",), {"a"}, "", "no/slash", "..", "x" * 250, SURROGATE)
+OPTIONAL_TOPIC = TOPIC[1:]
 LABEL = (*TEXT, "")
 OPTIONAL_LABEL = (1, b"g", ["g"], "", SURROGATE)
 FLAG = (None, 1, 0, "yes")
@@ -181,19 +182,17 @@ WRONG = {
     "Admin.redrive": {**NAMED, "messages_max": (None, True, 1.0, -1, 2**32)},
     "Admin.unblock": NAMED,
     "Admin.drain": {"node_id": (None, True, 1.0, "1", -1), "undo": FLAG},
-    "Payloads": CLIENT,
-    "Payloads.upload": {"topic": TOPIC, "body": (None, *BYTES)},
+    "Payloads": {"topic": OPTIONAL_TOPIC, **CLIENT},
+    "Payloads.upload": {"topic": OPTIONAL_TOPIC, "body": (None, *BYTES)},
     "Payloads.download": {"reference": (None, 1, "reference")},
     "Publisher": {
-        "servers": ADDRESSES,
-        "timeout": TIMEOUT,
+        **CLIENT,
         "compression": COMPRESSION,
         "inline_bytes_max": (None, True, 1.0, "1", -1),
     },
     "Publisher.publish": PUBLISHED,
     "AsyncPublisher.submit": PUBLISHED,
     "Subscriber": {
-        "servers": ADDRESSES,
         "topic": TOPIC,
         "subscription": LABEL,
         "consumer": (1, b"c", ["c"], SURROGATE),
@@ -202,7 +201,7 @@ WRONG = {
         "value_bytes_max": COUNT,
         "metadata_only": FLAG,
         "create": SUBSCRIPTION_CONFIGS,
-        "timeout": TIMEOUT,
+        **CLIENT,
         "workers": COUNT,
     },
     "Subscriber.receive": {"wait": SECONDS},
@@ -238,7 +237,6 @@ RIGHT = {
     "start": "earliest",
     "node_id": 1,
     "handler": print,
-    "servers": NOWHERE,
     "address": NOWHERE,
     "timeout": 0.05,
 }
@@ -314,7 +312,7 @@ def _signature(kind, method):
 def made(kind):
     """A client without a broker: nothing is asked before the arguments are checked."""
     if kind is AsyncTransaction:
-        return AsyncSubscriber(NOWHERE, "t", "s", timeout=0.05).transaction()
+        return AsyncSubscriber("t", "s", address=NOWHERE, timeout=0.05).transaction()
     if kind in (Delivery, BaseDelivery):
         return kind(NoLink(), 0, 1, delivery(NoLink(), 1)._raw, 100.0)
     if kind in (Sent, Acknowledgement):
@@ -365,7 +363,7 @@ def test_the_table_knows_every_public_call_and_argument():
                 assert not missing, f"{kind.__name__}.{name}: {missing}"
             if owner in WRONG:
                 arguments_of = set(inspect.signature(kind).parameters)
-                assert arguments_of <= {*WRONG[owner], "clock", "connections"}, kind
+                assert arguments_of <= {*WRONG[owner], "clock"}, kind
 
 
 # -- one wrong message ------------------------------------------------------------------------------------------------
@@ -455,7 +453,7 @@ def test_an_address_that_is_none_says_what_one_is():
 
 def test_a_wrong_value_is_shown_in_part():
     with pytest.raises(InvalidArgument) as refused:
-        AsyncConsumer("t", {0: "x" * 10_000})
+        AsyncConsumer("t", read_from={0: "x" * 10_000})
     assert len(str(refused.value)) < 400
 
 
@@ -467,14 +465,14 @@ ALL_CLIENTS = [
     lambda **named: AsyncConsumer("t", **named),
     lambda **named: AsyncAdmin(**named),
     lambda **named: AsyncPayloads(**named),
-    lambda address=None: AsyncSubscriber(address, "t", "s"),
-    lambda address=None: AsyncPublisher(address).producer("t"),
+    lambda **named: AsyncSubscriber("t", "s", **named),
+    lambda **named: AsyncPublisher(**named).producer("t"),
     lambda **named: Producer("t", **named)._producer,
     lambda **named: Consumer("t", **named)._consumer,
     lambda **named: Admin(**named)._admin,
     lambda **named: Payloads(**named)._payloads,
-    lambda address=None: Subscriber(address, "t", "s")._subscriber,
-    lambda address=None: Publisher(address)._publisher.producer("t"),
+    lambda **named: Subscriber("t", "s", **named)._subscriber,
+    lambda **named: Publisher(**named)._publisher.producer("t"),
 ]
 
 

@@ -38,7 +38,7 @@ async def make_anew(setting, topic, *values, partitions=1):
 
 async def test_a_topic_that_is_made_anew_is_read_from_its_first_message_on(setting):
     await setting.produce("t", *[b"old"] * 5)
-    async with setting.consumer("t", "newest") as consumer:
+    async with setting.consumer("t", read_from="newest") as consumer:
         assert await consumer.poll() == ([], 6)
         await make_anew(setting, "t", *[b"%d" % number for number in range(8)])
         polled = await consumer.poll()
@@ -95,7 +95,7 @@ async def test_positions_in_a_file_are_those_of_one_topic(setting, tmp_path):
     async with setting.consumer("t", position_file=at, strict=True) as consumer:
         with pytest.raises(TopicReplaced):
             await consumer.poll()
-    async with setting.consumer("t", 2, position_file=at) as consumer:
+    async with setting.consumer("t", read_from=2, position_file=at) as consumer:
         assert values(await consumer.poll()) == [b"b", b"c"], "it begins at read_from, as without a file"
     async with setting.consumer("t", position_file=at, strict=True) as consumer:
         assert values(await consumer.poll()) == []
@@ -142,7 +142,7 @@ async def test_positions_of_the_new_topic_are_kept_from_its_first_poll_on(settin
 @pytest.mark.parametrize("read_from", [1, "newest", {0: 2}])
 async def test_partitions_that_are_added_are_read_from_their_first_message_on(setting, soon, read_from):
     await setting.produce("t", b"old")
-    async with setting.consumer("t", read_from) as consumer, setting.admin() as admin:
+    async with setting.consumer("t", read_from=read_from) as consumer, setting.admin() as admin:
         await consumer.poll()
         waiting = asyncio.ensure_future(consumer.poll(wait=30.0))
         await asyncio.sleep(0)

@@ -104,19 +104,19 @@ async def test_strict_refuses_what_is_not_there(setting, read_from):
 )
 async def test_read_from_forms(setting, read_from, found):
     await setting.produce("t", b"a", b"b", b"c")
-    async with setting.consumer("t", read_from) as consumer:
+    async with setting.consumer("t", read_from=read_from) as consumer:
         assert numbers(await consumer.poll()) == found
 
 
 @pytest.mark.parametrize("read_from", [0, -1, "newer", True, 1.5, None, {0: 0}, {0: "newest"}])
 def test_a_wrong_read_from_is_refused_where_it_is_written(read_from):
     with pytest.raises(InvalidRequest, match="read_from"):
-        AsyncConsumer("t", read_from)
+        AsyncConsumer("t", read_from=read_from)
 
 
 async def test_newest_means_from_the_first_poll_on(setting):
     await setting.produce("t", b"old")
-    async with setting.consumer("t", "newest") as consumer:
+    async with setting.consumer("t", read_from="newest") as consumer:
         assert await consumer.positions() == {0: 2}
         await setting.produce("t", b"new")
         assert values(await consumer.poll()) == [b"new"]
@@ -130,7 +130,7 @@ async def test_what_a_poll_says_can_be_given_to_a_new_consumer(setting):
         polled = await consumer.poll()
         assert polled.read_from == {0: 2, 1: 2, 2: 2}
     await setting.produce("t", b"more", partition=1)
-    async with setting.consumer("t", polled.read_from) as consumer:
+    async with setting.consumer("t", read_from=polled.read_from) as consumer:
         assert values(await consumer.poll()) == [b"more"]
 
 

@@ -95,7 +95,7 @@ async def test_messages_before_it_then_an_error_then_what_follows(damaged):
 
 async def test_the_position_stays_before_it(damaged, tmp_path):
     for before in ([b"1", b"2"], []):
-        async with damaged.consumer("t", 2, position_file=tmp_path / "at") as consumer:
+        async with damaged.consumer("t", read_from=2, position_file=tmp_path / "at") as consumer:
             if before:
                 assert values(await consumer.poll()) == before
             with pytest.raises(UnreadableBatch):
@@ -105,7 +105,7 @@ async def test_the_position_stays_before_it(damaged, tmp_path):
 async def test_other_partitions_go_on(damaged):
     async with damaged.admin() as admin:
         await admin.alter_topic("t", partitions=2)
-    async with damaged.consumer("t", {0: 4}) as consumer:
+    async with damaged.consumer("t", read_from={0: 4}) as consumer:
         for value in (b"x", b"y"):
             await damaged.produce("t", value, partition=1)
             assert values(await consumer.poll()) == [value]
@@ -128,7 +128,7 @@ async def test_seek_takes_the_forms_of_read_from(setting, read_from, found):
         await consumer.poll(messages_max=1)
         await consumer.seek(read_from)
         assert [message.number for message in (await consumer.poll()).messages] == found
-    async with setting.consumer("t", 2) as consumer:
+    async with setting.consumer("t", read_from=2) as consumer:
         await consumer.seek(read_from)
         assert [message.number for message in (await consumer.poll()).messages] == found, "before a poll, too"
 

@@ -256,7 +256,7 @@ import os, signal, threading
 from millpond import Consumer, Producer
 producer = Producer("t", address={address!r})
 producer.send(b"a")
-consumer = Consumer("t", 2, address={address!r})
+consumer = Consumer("t", read_from=2, address={address!r})
 consumer.positions()
 done = threading.Event()
 def interrupt():  # again and again: a signal that comes just before a thread begins to wait does not wake it
