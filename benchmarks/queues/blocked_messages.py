@@ -103,7 +103,7 @@ async def _probe(listeners: dict[str, str], backlog_topic: str, backlog: int) ->
         latencies = []
         for number in range(PROBES):
             began, key = time.perf_counter(), b"key-%d" % number
-            await publisher.publish("orders", key, b"probe")
+            await publisher.send(b"probe", topic="orders", key=key)
             latencies.append(await arrivals.of(key) - began)
             await asyncio.sleep(0.004)
         working.cancel()
@@ -125,7 +125,7 @@ def _publish_many(bootstrap: str, topic: str, count: int, key: bytes | None) -> 
 
 
 async def _until_delivered(publisher: AsyncPublisher, arrivals: Arrivals, key: bytes) -> None:
-    await publisher.publish("orders", key, b"")
+    await publisher.send(b"", topic="orders", key=key)
     await arrivals.of(key)
 
 

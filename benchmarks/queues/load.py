@@ -32,7 +32,7 @@ async def publish(plan: Plan, latencies: list[float]) -> float:
             for number in numbers:
                 began = time.perf_counter()
                 stamp = time.monotonic_ns().to_bytes(8, "big")
-                await publisher.publish(plan["topic"], keys[number % len(keys)], stamp + filler)
+                await publisher.send(stamp + filler, topic=plan["topic"], key=keys[number % len(keys)])
                 latencies.append(time.perf_counter() - began)
 
         started = time.perf_counter()

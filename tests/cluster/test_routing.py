@@ -367,7 +367,7 @@ async def test_a_client_with_several_addresses_needs_one_that_answers(near, orde
     await near.settled()
     async with AsyncPublisher(address=addresses) as publisher:
         for number in range(PARTITIONS):
-            await publisher.publish(orders, b"%d" % number, b"to whoever is there")
+            await publisher.send(b"to whoever is there", topic=orders, key=b"%d" % number)
     async with AsyncAdmin(address=",".join(addresses)) as admin:
         assert len((await admin.cluster()).brokers) == len(others)
 

@@ -203,7 +203,7 @@ def test_s33_s34_metadata_is_pushed_until_they_pause_and_data_is_fetched_on_requ
         admin.create_topic(topic, configs={"payload": "reference"})
         admin.create_subscription(topic, "billing", QUICK)
         for number, body in enumerate(bodies):
-            publisher.publish(topic, b"customer-7", body, attributes={"number": str(number)})
+            publisher.submit(body, topic=topic, key=b"customer-7", attributes={"number": str(number)})
     with subscribe(server, topic) as subscriber:
         deliveries = take(subscriber, 3)
         for number, (delivery, body) in enumerate(zip(deliveries, bodies, strict=True)):
@@ -218,7 +218,7 @@ def test_s33_s34_metadata_is_pushed_until_they_pause_and_data_is_fetched_on_requ
         subscriber.pause()
         time.sleep(0.2)
         with Publisher(address=server.grpc) as publisher:
-            publisher.publish(topic, b"customer-7", b"more")
+            publisher.submit(b"more", topic=topic, key=b"customer-7")
         nothing(subscriber)
         subscriber.resume()
         [more] = take(subscriber, 1)
@@ -231,7 +231,7 @@ def test_bodies_go_with_dead_letters_and_come_back_with_them(server, topic):
     with Admin(address=server.grpc) as admin, Publisher(address=server.grpc) as publisher:
         admin.create_topic(topic, configs={"payload": "reference"})
         admin.create_subscription(topic, "billing", {**QUICK, "attempts_max": "1"})
-        publisher.publish(topic, b"k", body)
+        publisher.submit(body, topic=topic, key=b"k")
         with subscribe(server, topic) as subscriber:
             [held] = take(subscriber, 1)
             assert held.nack().result(20).value == "ok"

@@ -31,10 +31,15 @@ class Message:
 
 
 class Placed(NamedTuple):
-    """The partition and number of a stored message."""
+    """Where a message is stored: its partition, and its number there, which counts from 1."""
 
     partition: int
     number: int
+
+    @property
+    def offset(self) -> int:
+        """Its position in the partition as Kafka counts, from 0."""
+        return self.number - 1
 
 
 class Sent:

@@ -1,7 +1,7 @@
 """A publisher on an event loop: messages to any topic, acknowledged when they are durable, stored once.
 
     async with AsyncPublisher() as publisher:
-        await publisher.publish("orders", b"customer-7", b"one more", attributes={"kind": "order"})
+        await publisher.send(b"one more", topic="orders", key=b"customer-7", attributes={"kind": "order"})
 
 For a topic with `payload=reference`, bodies go to the object store, and messages refer to them. For a topic
 with `payload=large`, only large bodies do.
@@ -29,17 +29,19 @@ INLINE_BYTES_MAX: Final = 0
 
 
 class AsyncPublisher:
-    """`address` is the broker to try first, or several of which any will do. See `AsyncProducer` for the
-    other arguments."""
+    """`topic` is where messages go unless a call names another one. `inline_bytes_max` is the size up to which a body
+    stays in its message although the topic has `payload=reference`. See `AsyncProducer` for the other arguments."""
 
     def __init__(
         self,
+        topic: str | None = None,
         *,
         address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
+        self.topic = arguments.optional(arguments.topic, "topic", topic)
         self._address = arguments.addresses("address", address)
         self._timeout_s = timeout
         self._compression = compression
@@ -50,34 +52,38 @@ class AsyncPublisher:
         self._turns = OrderedTurns()
         self._closed = False
 
-    async def publish(
+    async def send(
         self,
-        topic: str,
-        key: bytes | None,
-        data: bytes | None,
+        value: bytes | None,
         *,
+        topic: str | None = None,
+        key: bytes | None = None,
         attributes: Attributes | None = None,
         deliver_at: datetime | int | None = None,
         delay: float | None = None,
     ) -> Placed:
-        """Returns the partition and number of the message when it is durable. Messages of a key are stored in
+        """Returns when the message is durable, with the place where it is stored. Messages of a key are stored in
         the order of the calls."""
         return await (
-            await self.submit(topic, key, data, attributes=attributes, deliver_at=deliver_at, delay=delay)
+            await self.submit(
+                value, topic=topic, key=key, attributes=attributes, deliver_at=deliver_at, delay=delay
+            )
         )
 
     async def submit(
         self,
-        topic: str,
-        key: bytes | None,
-        data: bytes | None,
+        value: bytes | None,
         *,
+        topic: str | None = None,
+        key: bytes | None = None,
         attributes: Attributes | None = None,
         deliver_at: datetime | int | None = None,
         delay: float | None = None,
     ) -> "asyncio.Future[Placed]":
-        """Like `publish`, but returns as soon as the message is queued (and its body is uploaded)."""
-        record = published_record(key, data, headers_of(attributes, deliver_at, delay))
+        """Like `send`, but returns as soon as the message is queued, with a future of its place. A body that goes
+        to the object store is uploaded first."""
+        record = published_record(value, key, headers_of(attributes, deliver_at, delay))
+        topic = arguments.one_topic(topic, self.topic)
         producer = self.producer(topic)
         if key is None:
             return await producer.submit_record(await self.referring(producer, record))
@@ -96,7 +102,7 @@ class AsyncPublisher:
         """The producer for this topic."""
         if self._closed:
             raise Stopping("The publisher is closed.")
-        producer = self._producers.get(topic) if isinstance(topic, str) else None
+        producer = self._producers.get(topic)
         if producer is None:
             producer = self._producers[topic] = AsyncProducer(
                 topic, address=self._address, timeout=self._timeout_s, compression=self._compression

@@ -177,7 +177,7 @@ class AsyncSubscriber:
 
         async with subscriber.transaction() as transaction:
             transaction.ack(delivery)
-            transaction.publish("invoices", key, body)
+            transaction.publish(body, topic="invoices", key=delivery.key)
         """
         return AsyncTransaction(self._connections, self._attach_parameters)
 

@@ -1,7 +1,7 @@
 """The same clients for code without an event loop: `Producer`, `Consumer`, `Admin`, `Payloads`.
 
     with Producer("orders") as producer, Consumer("orders") as consumer:
-        number = producer.send(b"one")
+        placed = producer.send(b"one")
         messages, read_from = consumer.poll()
 
 All of them share one event loop in a background thread. Safe to use from several threads.
@@ -87,13 +87,13 @@ class Producer:
         headers: MessageHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> int:
-        """Returns the message's number when it is durable."""
+    ) -> Placed:
+        """Returns when the message is durable, with the place where it is stored."""
         sent = self.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
-        return sent.result().number
+        return sent.result()
 
     def send_many(self, values: Iterable[bytes | None], *, partition: int | None = None) -> list[Placed]:
-        """Returns their partitions and numbers, in order, when all of them are durable. A list or tuple is
+        """Returns when all of them are durable, with the places where they are stored, in order. A list or tuple is
         checked as a whole before any of it is sent."""
         partition = arguments.optional(arguments.number, "partition", partition)
         sents = [self.submit_record(record, partition) for record in records_of(values)]
@@ -108,8 +108,8 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Sent:
-        """Like `send`, but returns as soon as the message is queued. Waits while the queue is full. Messages
-        to a partition are stored in the order of their submits."""
+        """Like `send`, but returns as soon as the message is queued, with a future of its place. Waits while the
+        buffer is full. Messages to a partition are stored in the order of their submits."""
         record = record_of(value, key, headers, timestamp_ms)
         if partition is not None:
             partition = arguments.number("partition", partition)

@@ -185,7 +185,7 @@ async def test_an_explicit_partition_that_was_added_is_found_at_once(setting):
     async with setting.producer("t") as producer, setting.admin() as admin:
         await producer.send(b"a")
         await admin.alter_topic("t", partitions=3)
-        assert await producer.send(b"b", partition=2) == 1
+        assert (await producer.send(b"b", partition=2)).number == 1
         with pytest.raises(UnknownPartition):
             await producer.send(b"c", partition=3)
         placed = [await (await producer.submit(b"x", key=key)) for key in KEYS]
@@ -230,7 +230,7 @@ async def test_a_topic_that_was_made_anew_with_fewer_partitions_says_so(setting)
         await make_anew(setting, "t")
         with pytest.raises(UnknownPartition):
             await producer.send(b"a", partition=2)
-        assert await producer.send(b"a", partition=0) == 1
+        assert (await producer.send(b"a", partition=0)).number == 1
 
 
 async def test_without_an_event_loop(setting, soon):

@@ -38,7 +38,7 @@ class Setting:
 
     async def publish(self, *pairs, topic="t", **named):
         async with self.publisher() as publisher:
-            return [await publisher.publish(topic, key, data, **named) for key, data in pairs]
+            return [await publisher.send(data, topic=topic, key=key, **named) for key, data in pairs]
 
     async def state(self):
         async with self.admin() as admin:
@@ -178,7 +178,9 @@ async def test_bodies_by_reference_keep_the_order_of_their_key_though_uploads_do
         monkeypatch.setattr(publisher._payloads, "upload", upload_slowly)
         for _ in range(2):  # a producer that does not know its topic yet, and one that does
             calls = [
-                asyncio.ensure_future(publisher.publish("mixed", b"k", None if size is None else bytes(size)))
+                asyncio.ensure_future(
+                    publisher.send(None if size is None else bytes(size), topic="mixed", key=b"k")
+                )
                 for size in sizes
             ]
             await until(all_upload)
@@ -423,7 +425,7 @@ async def test_a_transaction_acknowledges_and_publishes_together(setting):
         [delivery] = await take(subscriber, 1)
         async with subscriber.transaction() as transaction:
             transaction.ack(delivery)
-            transaction.publish("invoices", b"k", b"invoice", attributes={"for": "k"})
+            transaction.publish(b"invoice", topic="invoices", key=b"k", attributes={"for": "k"})
         assert transaction.placed == [(0, 1)]
         assert delivery.is_answered
         with pytest.raises(InvalidRequest):
@@ -460,7 +462,7 @@ async def test_a_transaction_with_a_delivery_that_has_gone_to_others_does_nothin
         [new] = await take(subscriber, 1)
         transaction = subscriber.transaction()
         transaction.ack(old)
-        transaction.publish("invoices", b"k", b"invoice")
+        transaction.publish(b"invoice", topic="invoices", key=b"k")
         with pytest.raises(StaleDelivery) as refused:
             await transaction.commit()
         assert refused.value.facts["number"] == 1
@@ -484,8 +486,8 @@ async def test_a_transaction_with_a_message_that_is_refused_creates_no_topic(set
         [delivery] = await take(subscriber, 1)
         transaction = subscriber.transaction()
         transaction.ack(delivery)
-        transaction.publish("receipts", b"k", b"good")
-        transaction.publish(topic, key, data, partition=partition[0] if partition else None)
+        transaction.publish(b"good", topic="receipts", key=b"k")
+        transaction.publish(data, topic=topic, key=key, partition=partition[0] if partition else None)
         with pytest.raises(error):
             await transaction.commit()
         assert [each.name for each in setting.broker.log.topics.all()] == ["t"]

@@ -30,7 +30,7 @@ def topic(address, request):
 
 def publish(address, topic, *pairs, **named):
     with Publisher(address=address) as publisher:
-        sent = [publisher.publish(topic, key, data, **named) for key, data in pairs]
+        sent = [publisher.submit(data, topic=topic, key=key, **named) for key, data in pairs]
         return [each.result(WAIT_SECONDS_MAX) for each in sent]
 
 
@@ -189,7 +189,7 @@ def test_a_transaction_is_all_or_nothing(address, topic):
         delivery = next(subscriber)
         with subscriber.transaction() as transaction:
             transaction.ack(delivery)
-            transaction.publish(f"{topic}-out", b"k", b"made of it")
+            transaction.publish(b"made of it", topic=f"{topic}-out", key=b"k")
         assert transaction.placed == [(0, 1)]
     with Consumer(f"{topic}-out", address=address) as consumer:
         assert [each.value for each in consumer.poll().messages] == [b"made of it"]
