@@ -502,7 +502,7 @@ async def test_a_subscription_begins_at_a_time_and_gets_its_dead_letters_back_wh
                 await producer.send(b"x", partition=number, timestamp_ms=now_ms - age_ms)
     start = datetime.fromtimestamp(now_ms / 1000 - 2, UTC)
     async with AsyncAdmin(address=near.addresses("grpc")[1]) as admin:
-        await admin.create_subscription(orders, "late", {"attempts_max": 1}, start=start)
+        await admin.create_subscription(orders, "late", {"attempts_max": 1}, read_from=start)
         assert (await admin.describe_subscription(orders, "late")).backlog == PARTITIONS
         async with AsyncSubscriber(orders, "late", address=near.addresses("grpc")[0]) as subscriber:
             refused = 0

@@ -98,6 +98,7 @@ async def _rendered(delivery: AsyncDelivery, render: RenderDelivery) -> bytes:
         tuple(metadata.attributes.items()),
         metadata.publish_time_ms,
         metadata.partition,
+        metadata.topic,
     )
     return render(message, metadata.retry_count)
 

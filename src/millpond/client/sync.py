@@ -30,11 +30,20 @@ from millpond.client.calls import ServerAddresses
 from millpond.client.cluster import Cluster
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, ConsumerStart
 from millpond.client.lane import QueuedRecord
-from millpond.client.message import Message, MessageHeaders, Placed, Polled, Sent, record_of, records_of
+from millpond.client.message import (
+    Message,
+    MessageHeaders,
+    Placed,
+    Polled,
+    ReadFrom,
+    Sent,
+    record_of,
+    records_of,
+)
 from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
 from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, STALE, TIMEOUT_S, AsyncProducer
-from millpond.client.subscriptions import EARLIEST, Configs, Subscription, SubscriptionState
+from millpond.client.subscriptions import Configs, Subscription, SubscriptionState
 from millpond.client.subscriptions import NewSubscriptionStart as SubscriptionStart
 from millpond.model.errors import MillpondError
 from millpond.records import Buffer, Record, encoded_size_max
@@ -220,7 +229,8 @@ class Consumer:
         topic: str,
         *,
         address: ServerAddresses = None,
-        read_from: ConsumerStart = 1,
+        read_from: ConsumerStart | None = None,
+        offset: ReadFrom | None = None,
         partition: int | None = None,
         group: str | None = None,
         position_file: str | Path | None = None,
@@ -235,6 +245,7 @@ class Consumer:
                     topic,
                     address=address,
                     read_from=read_from,
+                    offset=offset,
                     partition=partition,
                     group=group,
                     position_file=position_file,
@@ -263,10 +274,10 @@ class Consumer:
         """The position of the next poll."""
         return self._consumer.read_from
 
-    def seek(self, read_from: ConsumerStart) -> None:
-        """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
-        partition, while other partitions keep their positions."""
-        run(self._consumer.seek(read_from))
+    def seek(self, read_from: ConsumerStart | None = None, *, offset: ReadFrom | None = None) -> None:
+        """Continue at another position, which is given as for a new consumer. Partitions that numbers or offsets by
+        partition do not name keep their positions. Waits for a poll in progress."""
+        run(self._consumer.seek(read_from, offset=offset))
 
     def positions(self) -> dict[int, int]:
         """The position of the next poll by partition. Also works before the first poll."""
@@ -326,16 +337,29 @@ class Admin:
     def describe_group(self, name: str) -> GroupDescription:
         return run(self._admin.describe_group(name))
 
-    def commit_positions(self, group: str, topic: str, read_from: Mapping[int, int]) -> None:
-        run(self._admin.commit_positions(group, topic, read_from))
+    def commit_positions(
+        self,
+        group: str,
+        topic: str,
+        read_from: ConsumerStart | None = None,
+        *,
+        offset: ReadFrom | None = None,
+    ) -> None:
+        run(self._admin.commit_positions(group, topic, read_from, offset=offset))
 
     def delete_group(self, name: str) -> None:
         run(self._admin.delete_group(name))
 
     def create_subscription(
-        self, topic: str, name: str, config: Configs | None = None, *, start: SubscriptionStart = EARLIEST
+        self,
+        topic: str,
+        name: str,
+        config: Configs | None = None,
+        *,
+        read_from: SubscriptionStart | None = None,
+        offset: int | None = None,
     ) -> Subscription:
-        return run(self._admin.create_subscription(topic, name, config, start=start))
+        return run(self._admin.create_subscription(topic, name, config, read_from=read_from, offset=offset))
 
     def alter_subscription(self, topic: str, name: str, config: Configs) -> Subscription:
         return run(self._admin.alter_subscription(topic, name, config))
@@ -349,8 +373,15 @@ class Admin:
     def describe_subscription(self, topic: str, name: str, *, keys_max: int = 10) -> SubscriptionState:
         return run(self._admin.describe_subscription(topic, name, keys_max=keys_max))
 
-    def reset_subscription(self, topic: str, name: str, start: SubscriptionStart) -> None:
-        run(self._admin.reset_subscription(topic, name, start))
+    def reset_subscription(
+        self,
+        topic: str,
+        name: str,
+        read_from: SubscriptionStart | None = None,
+        *,
+        offset: int | None = None,
+    ) -> None:
+        run(self._admin.reset_subscription(topic, name, read_from, offset=offset))
 
     def redrive(self, topic: str, name: str, *, messages_max: int = 0) -> int:
         return run(self._admin.redrive(topic, name, messages_max=messages_max))

@@ -94,23 +94,11 @@ ATTRIBUTES = (1, "text", [("a", b"x")], {1: b"x"}, {"a": 1}, {"a": True}, {"mill
 CONFIGS = (1, "text", [("a", "b")], {"a": 1}, {"a": None}, {1: "b"}, {"a": True})
 ALTERED_CONFIGS = tuple(each for each in CONFIGS if each != {"a": None})
 SUBSCRIPTION_CONFIGS = (1, "text", [("a", "b")], {"a": 1.5}, {"a": None}, {1: "b"}, {"a": True})
-READ_FROM = (
-    0,
-    -1,
-    "newer",
-    True,
-    1.5,
-    None,
-    b"oldest",
-    [1],
-    {0: 0},
-    {0: "newest"},
-    {"0": 1},
-    {-1: 1},
-    {True: 1},
-)
-POSITIONS = (None, 1, [1], {0: 0}, {0: 1.0}, {0: True}, {"0": 1}, {-1: 1})
-START = (None, 0, -1, True, 1.5, "middle", b"earliest", [1])
+WRONG_POSITIONS = ({0: 1.0}, {0: True}, {0: "latest"}, {"0": 1}, {-1: 1}, {True: 1})
+READ_FROM = (0, -1, "newest", "oldest", True, 1.5, b"earliest", [1], {0: 0}, *WRONG_POSITIONS)
+OFFSET = (-1, "earliest", True, 1.5, b"0", [1], datetime.now(UTC), {0: -1}, *WRONG_POSITIONS)
+START = {"read_from": READ_FROM, "offset": OFFSET}
+ONE_START = {"read_from": (*READ_FROM, {0: 1}), "offset": (*OFFSET, {0: 1})}
 FUNCTION = (None, 1, "print")
 COMPRESSION = (None, 1, "rar", b"none", True)
 
@@ -148,7 +136,7 @@ WRONG = {
     },
     "Consumer": {
         "topic": TOPIC,
-        "read_from": READ_FROM,
+        **START,
         "partition": PARTITION,
         "group": OPTIONAL_LABEL,
         "reader": OPTIONAL_LABEL,
@@ -158,7 +146,7 @@ WRONG = {
         **CLIENT,
     },
     "Consumer.poll": {"wait": SECONDS, "messages_max": COUNT, "bytes_max": COUNT},
-    "Consumer.seek": {"read_from": READ_FROM},
+    "Consumer.seek": START,
     "Admin": CLIENT,
     "Admin.create_topic": {"name": LABEL, "partitions": (True, 1.0, "1", 0, -1, 10_001), "configs": CONFIGS},
     "Admin.describe_topic": {"name": LABEL},
@@ -171,14 +159,14 @@ WRONG = {
     },
     "Admin.find_by_time": {"topic": LABEL, "timestamp_ms": (None, 1.0, True, "1", 2**63, datetime.now(UTC))},
     "Admin.describe_group": {"name": LABEL},
-    "Admin.commit_positions": {"group": LABEL, "topic": LABEL, "read_from": POSITIONS},
+    "Admin.commit_positions": {"group": LABEL, "topic": LABEL, **START},
     "Admin.delete_group": {"name": LABEL},
-    "Admin.create_subscription": {**NAMED, "config": SUBSCRIPTION_CONFIGS, "start": START},
+    "Admin.create_subscription": {**NAMED, "config": SUBSCRIPTION_CONFIGS, **ONE_START},
     "Admin.alter_subscription": {**NAMED, "config": SUBSCRIPTION_CONFIGS},
     "Admin.delete_subscription": NAMED,
     "Admin.list_subscriptions": {"topic": OPTIONAL_LABEL},
     "Admin.describe_subscription": {**NAMED, "keys_max": (None, True, 1.0, -1, 2**32)},
-    "Admin.reset_subscription": {**NAMED, "start": START},
+    "Admin.reset_subscription": {**NAMED, **ONE_START},
     "Admin.redrive": {**NAMED, "messages_max": (None, True, 1.0, -1, 2**32)},
     "Admin.unblock": NAMED,
     "Admin.drain": {"node_id": (None, True, 1.0, "1", -1), "undo": FLAG},
@@ -232,10 +220,8 @@ RIGHT = {
     "reference": PayloadReference("t", "", 1, 0),
     "timestamp_ms": 1,
     "seconds": 1.0,
-    "read_from": {0: 1},
     "before": 1,
     "config": {},
-    "start": "earliest",
     "node_id": 1,
     "handler": print,
     "address": NOWHERE,
@@ -452,8 +438,17 @@ def test_an_address_that_is_none_says_what_one_is():
 
 def test_a_wrong_value_is_shown_in_part():
     with pytest.raises(InvalidArgument) as refused:
-        AsyncConsumer("t", read_from={0: "x" * 10_000})
+        AsyncConsumer("t", read_from="x" * 10_000)
     assert len(str(refused.value)) < 400
+
+
+async def test_a_position_is_given_once():
+    with pytest.raises(
+        InvalidArgument, match="offset=3: expected no read_from beside it, but read_from is 1"
+    ):
+        AsyncConsumer("t", read_from=1, offset=3)
+    with pytest.raises(InvalidArgument, match="read_from=None: expected a message number from 1 on"):
+        await AsyncConsumer("t", address=NOWHERE).seek()
 
 
 # -- where the broker is ---------------------------------------------------------------------------------------------

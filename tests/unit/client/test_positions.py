@@ -44,7 +44,7 @@ async def test_what_was_kept_counts_more_than_where_to_begin(setting, kept):
     async with setting.consumer("t", read_from=2, **kept) as consumer:
         assert values(await consumer.poll()) == [b"b"]
     await setting.produce("t", b"c")
-    async with setting.consumer("t", read_from="oldest", **kept) as consumer:
+    async with setting.consumer("t", read_from="earliest", **kept) as consumer:
         assert values(await consumer.poll()) == [b"c"]
 
 

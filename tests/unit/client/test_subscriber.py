@@ -645,4 +645,4 @@ async def test_subscriptions_are_administered(setting):
         with pytest.raises(UnknownSubscription):
             await admin.describe_subscription("t", "new")
         with pytest.raises(ValueError, match="middle"):
-            await admin.create_subscription("t", "new", start="middle")
+            await admin.create_subscription("t", "new", read_from="middle")

@@ -210,7 +210,7 @@ def test_what_cannot_be_is_told_and_closing_ends_iteration(address, topic):
 
 def test_administration(address, topic):
     with Admin(address=address) as admin:
-        admin.create_subscription(topic, "new", start=1)
+        admin.create_subscription(topic, "new", read_from=1)
         assert admin.alter_subscription(topic, "new", {"attempts_max": 3}).config["attempts_max"] == "3"
         assert [each.name for each in admin.list_subscriptions(topic)] == ["new", "s"]
         admin.reset_subscription(topic, "new", "latest")
