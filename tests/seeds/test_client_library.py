@@ -11,7 +11,7 @@ from tests.seeds.minikafka import MiniKafka
 from tests.seeds.processes import PATIENCE_SECONDS, Server, environment, eventually
 
 from millpond import Admin, AsyncConsumer, AsyncProducer, Broker, Consumer, Producer, Settings
-from millpond.model.errors import InvalidTopicName, TimedOut, UnknownTopic, Unreachable
+from millpond.errors import InvalidTopicName, TimedOut, UnknownTopic, Unreachable
 
 OWN_SERVER = """
     import asyncio, sys
