@@ -90,6 +90,7 @@ def _errors_page() -> Iterator[str]:
     yield "*Retriable* says whether the same request may succeed later. Each interface has its own form: Kafka a code,"
     yield "gRPC a status (with the name as the reason of a google.rpc.ErrorInfo: `UNKNOWN_TOPIC`), HTTP a status (with"
     yield "the name as `code`, except for `TopicExists`, which is `TopicAlreadyExistsException`)."
+    yield "In Python, `millpond.errors` has those that a client can meet."
     yield from (
         "",
         "| error | kind of | retriable | Kafka | gRPC | HTTP | says |",

@@ -85,8 +85,8 @@ async def _probe(listeners: dict[str, str], backlog_topic: str, backlog: int) ->
         await admin.create_subscription("orders", "billing", {"mode": "key_shared", **LONG})
     arrivals = Arrivals()
     async with (
-        AsyncSubscriber(address, "orders", "billing", prefetch=1000) as subscriber,
-        AsyncPublisher(address, timeout=60) as publisher,
+        AsyncSubscriber("orders", "billing", address=address, prefetch=1000) as subscriber,
+        AsyncPublisher(address=address, timeout=60) as publisher,
     ):
 
         async def work() -> None:
@@ -103,7 +103,7 @@ async def _probe(listeners: dict[str, str], backlog_topic: str, backlog: int) ->
         latencies = []
         for number in range(PROBES):
             began, key = time.perf_counter(), b"key-%d" % number
-            await publisher.publish("orders", key, b"probe")
+            await publisher.send(b"probe", topic="orders", key=key)
             latencies.append(await arrivals.of(key) - began)
             await asyncio.sleep(0.004)
         working.cancel()
@@ -125,7 +125,7 @@ def _publish_many(bootstrap: str, topic: str, count: int, key: bytes | None) -> 
 
 
 async def _until_delivered(publisher: AsyncPublisher, arrivals: Arrivals, key: bytes) -> None:
-    await publisher.publish("orders", key, b"")
+    await publisher.send(b"", topic="orders", key=key)
     await arrivals.of(key)
 
 
@@ -179,7 +179,7 @@ async def _prepare(address: str) -> None:
 async def _work_off(address: str, others: int, pid: int) -> list[tuple[int, float]]:
     """The broker's memory after a tenth of the messages, and after all but the first are acknowledged."""
     memory = []
-    async with AsyncSubscriber(address, "orders", "billing", prefetch=4000) as subscriber:
+    async with AsyncSubscriber("orders", "billing", address=address, prefetch=4000) as subscriber:
         for taken in range(others + 1):
             delivery = await anext(subscriber)
             if taken:
@@ -199,7 +199,7 @@ def _state_of(path: Path) -> str:
 
 async def _after_restart(address: str) -> tuple[float, int]:
     began = time.perf_counter()
-    async with AsyncSubscriber(address, "orders", "billing", prefetch=4000) as subscriber:
+    async with AsyncSubscriber("orders", "billing", address=address, prefetch=4000) as subscriber:
         first: AsyncDelivery = await anext(subscriber)
         seconds, again = time.perf_counter() - began, 1
         while await subscriber.receive(2.0) is not None:

@@ -26,13 +26,13 @@ async def publish(plan: Plan, latencies: list[float]) -> float:
     keys = [b"key-%d" % number for number in range(plan["keys"])] if plan["keys"] else [None]
     numbers = iter(range(plan["messages"]))
 
-    async with AsyncPublisher(plan["address"], timeout=60) as publisher:
+    async with AsyncPublisher(address=plan["address"], timeout=60) as publisher:
 
         async def one_after_another() -> None:
             for number in numbers:
                 began = time.perf_counter()
                 stamp = time.monotonic_ns().to_bytes(8, "big")
-                await publisher.publish(plan["topic"], keys[number % len(keys)], stamp + filler)
+                await publisher.send(stamp + filler, topic=plan["topic"], key=keys[number % len(keys)])
                 latencies.append(time.perf_counter() - began)
 
         started = time.perf_counter()
@@ -49,9 +49,9 @@ async def consume(plan: Plan, latencies: list[float]) -> float:
     async def worker(number: int) -> None:
         nonlocal began, left
         subscriber = AsyncSubscriber(
-            plan["address"],
             plan["topic"],
             SUBSCRIPTION,
+            address=plan["address"],
             consumer=f"worker-{number}",
             prefetch=plan["prefetch"],
         )

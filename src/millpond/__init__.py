@@ -1,8 +1,8 @@
 """Millpond: one durable message log.
 
 `Broker` is the server as a class that you can run in your own process. `Producer`, `Consumer`, `Publisher`,
-`Subscriber`, `Admin` and their asyncio counterparts connect to a broker over gRPC. Names are imported on
-first use, so that a client does not load the broker's code.
+`Subscriber`, `Admin` and their asyncio counterparts connect to a broker over gRPC; `errors` holds the errors that
+they raise. Names are imported on first use, so that a client does not load the broker's code.
 """
 
 from importlib import import_module
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from millpond.version import __version__
 
 if TYPE_CHECKING:
+    from millpond import errors
     from millpond.broker import Broker
     from millpond.client import (
         Admin,
@@ -68,6 +69,7 @@ __all__ = [
     "Subscriber",
     "TopicPartition",
     "__version__",
+    "errors",
 ]
 
 _MODULES = {
@@ -103,6 +105,8 @@ _MODULE_OF = {name: home for home, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
+    if name == "errors":
+        return import_module("millpond.errors")
     home = _MODULE_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -93,7 +93,7 @@ async def test_clients_that_only_know_the_wrong_broker(cluster):
                 AsyncProducer("t", address=wrong) as producer,
                 AsyncConsumer("t", address=wrong) as consumer,
             ):
-                assert await producer.send(b"x") == 2
+                assert (await producer.send(b"x")).number == 2
                 assert [m.value for m in await read_until(consumer, 2)] == [b"before", b"x"]
             async with AsyncAdmin(address=wrong) as admin:
                 description = await admin.describe_topic("t")
@@ -163,12 +163,12 @@ async def test_an_owner_that_goes_away_for_good(cluster):
         ):
             async with cluster() as second:
                 await move_all(first, second, 1)
-                assert await producer.send(b"b") == 2
+                assert (await producer.send(b"b")).number == 2
                 assert len(await read_until(consumer, 2)) == 2
                 assert producer._lanes[0].address == second.listeners["grpc"]
                 reading = asyncio.ensure_future(read_until(consumer, 1))
             async with cluster():
-                assert await producer.send(b"c") == 3
+                assert (await producer.send(b"c")).number == 3
                 assert [m.value for m in await reading] == [b"c"]
 
 
@@ -183,9 +183,9 @@ async def test_a_broker_that_goes_away_for_good(cluster):
                     await asyncio.sleep(0.01)
             consumer = AsyncConsumer("t", address=address, timeout=30.0)
             async with AsyncProducer("t", address=address, timeout=30.0) as producer:
-                assert await producer.send(b"b") == 2
+                assert (await producer.send(b"b")).number == 2
                 assert len(await read_until(consumer, 2)) == 2
                 await first.stop()
-                assert await producer.send(b"c") == 3
+                assert (await producer.send(b"c")).number == 3
                 assert [m.value for m in await read_until(consumer, 1)] == [b"c"]
             await consumer.close()

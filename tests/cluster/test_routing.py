@@ -366,9 +366,9 @@ async def test_a_client_with_several_addresses_needs_one_that_answers(near, orde
     addresses = near.addresses("grpc")
     await near.remove(gone)
     await near.settled()
-    async with AsyncPublisher(addresses) as publisher:
+    async with AsyncPublisher(address=addresses) as publisher:
         for number in range(PARTITIONS):
-            await publisher.publish(orders, b"%d" % number, b"to whoever is there")
+            await publisher.send(b"to whoever is there", topic=orders, key=b"%d" % number)
     async with AsyncAdmin(address=",".join(addresses)) as admin:
         assert len((await admin.cluster()).brokers) == len(others)
 
@@ -478,7 +478,9 @@ async def test_a_subscriber_gets_all_partitions_and_is_described_as_one(near, or
     values = await fill(near, orders)
     async with AsyncAdmin(address=near.addresses("grpc")[2]) as admin:
         await admin.create_subscription(orders, "jobs")
-        async with AsyncSubscriber(near.addresses("grpc")[1], orders, "jobs", consumer="me") as subscriber:
+        async with AsyncSubscriber(
+            orders, "jobs", address=near.addresses("grpc")[1], consumer="me"
+        ) as subscriber:
             found = []
             async with asyncio.timeout(SECONDS_MAX):
                 async for delivery in subscriber:
@@ -501,9 +503,9 @@ async def test_a_subscription_begins_at_a_time_and_gets_its_dead_letters_back_wh
                 await producer.send(b"x", partition=number, timestamp_ms=now_ms - age_ms)
     start = datetime.fromtimestamp(now_ms / 1000 - 2, UTC)
     async with AsyncAdmin(address=near.addresses("grpc")[1]) as admin:
-        await admin.create_subscription(orders, "late", {"attempts_max": 1}, start=start)
+        await admin.create_subscription(orders, "late", {"attempts_max": 1}, read_from=start)
         assert (await admin.describe_subscription(orders, "late")).backlog == PARTITIONS
-        async with AsyncSubscriber(near.addresses("grpc")[0], orders, "late") as subscriber:
+        async with AsyncSubscriber(orders, "late", address=near.addresses("grpc")[0]) as subscriber:
             refused = 0
             async for delivery in subscriber:
                 await delivery.nack()

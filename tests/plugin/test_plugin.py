@@ -15,7 +15,7 @@ WITHOUT = ("-p", "no:schemathesis", "-p", "no:hypothesispytest")
 SECONDS_MAX = 180
 WRITES_ONE = """
     def test_it(millpond):
-        assert millpond.producer("orders").send(b"one") == 1
+        assert millpond.producer("orders").send(b"one").number == 1
 """
 
 
@@ -58,11 +58,11 @@ def test_each_test_has_a_broker_of_its_own_and_the_session_one_for_all(pytester)
 
         @pytest.mark.parametrize("turn", [1, 2])
         def test_fresh(millpond, turn):
-            assert millpond.producer("orders").send(b"one") == 1
+            assert millpond.producer("orders").send(b"one").number == 1
 
         @pytest.mark.parametrize("turn", [1, 2])
         def test_shared(millpond_session, millpond, turn):
-            assert millpond_session.producer("orders").send(b"one") == turn
+            assert millpond_session.producer("orders").send(b"one").number == turn
             assert millpond_session.grpc != millpond.grpc
         """
     )
@@ -142,8 +142,8 @@ def test_it_runs_in_several_processes(pytester):
 
         @pytest.mark.parametrize("turn", range(6))
         def test_it(millpond, millpond_session, turn):
-            assert millpond.producer("orders").send(b"one") == 1
-            assert millpond_session.producer("orders").send(b"one") >= 1
+            assert millpond.producer("orders").send(b"one").number == 1
+            assert millpond_session.producer("orders").send(b"one").number >= 1
         """
     )
     run(pytester, "-n", "2").assert_outcomes(passed=6)
@@ -161,7 +161,7 @@ def test_a_failing_test_leaves_a_clean_run(pytester):
             assert False
 
         def test_after_it(millpond):
-            assert millpond.producer("orders").send(b"one") == 1
+            assert millpond.producer("orders").send(b"one").number == 1
             assert not [each.name for each in threading.enumerate() if "millpond" in each.name and not each.daemon]
         """
     )

@@ -26,7 +26,7 @@ def produce(pond, *messages):
 
 
 def subscriber(pond, name="billing", **values):
-    return Subscriber(pond.grpc, "orders", name, create={**QUICK, **values})
+    return Subscriber("orders", name, address=pond.grpc, create={**QUICK, **values})
 
 
 def take(subscriber, count):

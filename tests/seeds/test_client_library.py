@@ -11,7 +11,7 @@ from tests.seeds.minikafka import MiniKafka
 from tests.seeds.processes import PATIENCE_SECONDS, Server, environment, eventually
 
 from millpond import Admin, AsyncConsumer, AsyncProducer, Broker, Consumer, Producer, Settings
-from millpond.model.errors import InvalidTopicName, TimedOut, UnknownTopic, Unreachable
+from millpond.errors import InvalidTopicName, TimedOut, UnknownTopic, Unreachable
 
 OWN_SERVER = """
     import asyncio, sys
@@ -52,14 +52,14 @@ async def test_s8_server_producer_and_consumer_are_types_to_instantiate_and_driv
             AsyncProducer("some_topic", address=address) as producer,
             AsyncConsumer("some_topic", address=address) as consumer,
         ):
-            assert await producer.send(bytes(300)) == 1
+            assert (await producer.send(bytes(300))).number == 1
             messages, read_from = await consumer.poll()
     assert ([message.value for message in messages], read_from) == ([bytes(300)], 2)
 
 
 def test_s13_the_producer_sends_bytes_and_returns_the_number(server, topic):
     with Producer(topic, address=server.grpc, timeout=30) as producer:
-        assert [producer.send(bytes(300)) for _ in range(3)] == [1, 2, 3]
+        assert [producer.send(bytes(300)).number for _ in range(3)] == [1, 2, 3]
 
 
 def test_s13_the_consumer_polls_from_its_position_and_says_where_to_go_on(server, topic):
@@ -85,7 +85,7 @@ def test_s13_the_application_persists_its_position_for_the_next_launch(server, t
     for number in range(4):
         with Producer(topic, address=server.grpc) as producer:
             producer.send(b"%d" % number)
-        with Consumer(topic, json.loads(kept.read_text()), address=server.grpc) as consumer:
+        with Consumer(topic, read_from=json.loads(kept.read_text()), address=server.grpc) as consumer:
             messages, read_from = consumer.poll(wait=30)
             seen.append([message.value for message in messages])
             kept.write_text(json.dumps(read_from))
@@ -113,7 +113,7 @@ def test_s13_errors_have_names_and_say_what_was_wrong(server):
 
 def test_s13_a_producer_outlives_a_restart_of_its_server(tmp_path):
     with Server(tmp_path) as server, Producer("topic", address=server.grpc, timeout=60) as producer:
-        assert producer.send(b"before") == 1
+        assert producer.send(b"before").number == 1
         server.kill()
         sent = producer.submit(b"meanwhile")
         server.start()
@@ -142,5 +142,5 @@ def test_s6_a_consumer_whose_messages_expired_goes_on_at_the_next(tmp_path):
         eventually(lambda: admin.describe_topic("topic").partitions[0].oldest == 4, "all have expired")
         assert consumer.poll() == ([], 1)
         admin.alter_topic("topic", configs={"retention.ms": "-1"})  # or the next may expire, too
-        assert producer.send(b"4") == 4
+        assert producer.send(b"4").number == 4
         assert [message.number for message in consumer.poll(wait=30).messages] == [4]

@@ -367,7 +367,7 @@ def test_s21_of_each_key_the_last_message_stays_under_its_number(tmp_path):
         last = [(58, b"57"), (59, b"58"), (60, b"59")]
         eventually(lambda: kept() == last, "only the last message of each key is there")
         with Producer("prices", address=server.grpc) as producer:
-            assert producer.send(b"60", key=b"sku 9") == 61
+            assert producer.send(b"60", key=b"sku 9").number == 61
         server.kill()
         server.start()
         assert kept() == [*last, (61, b"60")]

@@ -55,7 +55,7 @@ def payloads(server):
 
 
 def publish(server, payloads, topic, key, body):
-    reference = payloads.upload(topic, body)
+    reference = payloads.upload(body, topic=topic)
     with Producer(topic, address=server.grpc) as producer:
         sent = producer.submit(b"", key=key, headers=[("genre", b"noir"), reference.header()])
         return reference, sent.result(PATIENCE_SECONDS)
@@ -121,11 +121,11 @@ def test_s33_the_broker_refuses_an_identifier_that_cannot_be(server, payloads, f
     with Producer(f"{topic}-plain", address=server.grpc) as producer:
         producer.send(b"made by this")
     with pytest.raises(PayloadsNotTaken):
-        payloads.upload(f"{topic}-plain", BODY)
+        payloads.upload(BODY, topic=f"{topic}-plain")
 
 
 def test_s33_a_kafka_client_may_publish_the_identifier_too(server, payloads, films):
-    reference = payloads.upload(films, BODY)
+    reference = payloads.upload(BODY, topic=films)
     producer = confluent_kafka.Producer({"bootstrap.servers": server.kafka})
     producer.produce(films, b"", key=b"k", headers=[reference.header()])
     assert producer.flush(PATIENCE_SECONDS) == 0
@@ -178,9 +178,9 @@ def stored_in(millpond):
 def test_s33_an_upload_whose_publish_never_came_is_collected(millpond):
     millpond.admin().create_topic("films", configs={"payload": "reference", "retention.ms": "-1"})
     with Payloads(address=millpond.grpc) as payloads:
-        published = payloads.upload("films", b"published")
+        published = payloads.upload(b"published", topic="films")
         millpond.producer("films").send(b"", headers=[published.header()])
-        orphan = payloads.upload("films", b"and then the power failed")
+        orphan = payloads.upload(b"and then the power failed", topic="films")
         millpond.kill()
         millpond.start()
         millpond.advance("23h")
@@ -196,7 +196,7 @@ def test_s33_an_upload_whose_publish_never_came_is_collected(millpond):
 def test_s34_data_is_kept_as_long_as_its_message(millpond):
     millpond.admin().create_topic("films", configs={"payload": "reference", "retention.ms": "259200000"})
     with Payloads(address=millpond.grpc) as payloads:
-        reference = payloads.upload("films", BODY)
+        reference = payloads.upload(BODY, topic="films")
         millpond.producer("films").send(b"", headers=[reference.header()])
         millpond.advance("71h")
         assert payloads.download(reference) == BODY
@@ -209,7 +209,7 @@ def test_s34_data_is_kept_as_long_as_its_message(millpond):
 def test_s34_data_goes_with_its_topic(millpond):
     millpond.admin().create_topic("films", configs={"payload": "reference"})
     with Payloads(address=millpond.grpc) as payloads:
-        payloads.upload("films", BODY)
+        payloads.upload(BODY, topic="films")
     millpond.admin().delete_topic("films")
     millpond.advance("1s")
     assert stored_in(millpond) == []

@@ -23,10 +23,11 @@ QUICK = {"ack_timeout_ms": "30000", "backoff_ms": "20", "backoff_max_ms": "100",
 HOLDER = """
 import sys, time
 from millpond import Subscriber
-with Subscriber(sys.argv[1], sys.argv[2], "billing", consumer="holder", prefetch=int(sys.argv[3])) as subscriber:
+address, topic, prefetch = sys.argv[1:]
+with Subscriber(topic, "billing", address=address, consumer="holder", prefetch=int(prefetch)) as subscriber:
     for count, delivery in enumerate(subscriber, 1):
         print(delivery.number, flush=True)
-        if count == int(sys.argv[3]):
+        if count == int(prefetch):
             time.sleep(600)
 """
 """A consumer that takes some messages and says nothing of them."""
@@ -53,7 +54,7 @@ def send(server, topic, *values, key=None, partition=None):
 
 
 def subscribe(server, topic, consumer="worker", **named):
-    return Subscriber(server.grpc, topic, "billing", consumer=consumer, **named)
+    return Subscriber(topic, "billing", address=server.grpc, consumer=consumer, **named)
 
 
 def take(subscriber, count, seconds=20):
@@ -108,7 +109,7 @@ def test_s27_subscriptions_remember_what_they_have_consumed_each_for_itself(tmp_
             assert left.value == b"2"
             ack(left)
             nothing(subscriber)
-        with Subscriber(server.grpc, "orders", "shipping") as subscriber:
+        with Subscriber("orders", "shipping", address=server.grpc) as subscriber:
             assert values(take(subscriber, 3)) == ["1", "2", "3"]
 
 
@@ -198,11 +199,11 @@ def test_s31_a_key_has_one_consumer_in_published_order_and_keys_are_shared_out(s
 
 def test_s33_s34_metadata_is_pushed_until_they_pause_and_data_is_fetched_on_request(server, topic):
     bodies = [os.urandom(100_000) for _ in range(3)]
-    with Admin(address=server.grpc) as admin, Publisher(server.grpc) as publisher:
+    with Admin(address=server.grpc) as admin, Publisher(address=server.grpc) as publisher:
         admin.create_topic(topic, configs={"payload": "reference"})
         admin.create_subscription(topic, "billing", QUICK)
         for number, body in enumerate(bodies):
-            publisher.publish(topic, b"customer-7", body, attributes={"number": str(number)})
+            publisher.submit(body, topic=topic, key=b"customer-7", attributes={"number": str(number)})
     with subscribe(server, topic) as subscriber:
         deliveries = take(subscriber, 3)
         for number, (delivery, body) in enumerate(zip(deliveries, bodies, strict=True)):
@@ -216,8 +217,8 @@ def test_s33_s34_metadata_is_pushed_until_they_pause_and_data_is_fetched_on_requ
         ack(*deliveries)
         subscriber.pause()
         time.sleep(0.2)
-        with Publisher(server.grpc) as publisher:
-            publisher.publish(topic, b"customer-7", b"more")
+        with Publisher(address=server.grpc) as publisher:
+            publisher.submit(b"more", topic=topic, key=b"customer-7")
         nothing(subscriber)
         subscriber.resume()
         [more] = take(subscriber, 1)
@@ -227,17 +228,17 @@ def test_s33_s34_metadata_is_pushed_until_they_pause_and_data_is_fetched_on_requ
 
 def test_bodies_go_with_dead_letters_and_come_back_with_them(server, topic):
     body = os.urandom(100_000)
-    with Admin(address=server.grpc) as admin, Publisher(server.grpc) as publisher:
+    with Admin(address=server.grpc) as admin, Publisher(address=server.grpc) as publisher:
         admin.create_topic(topic, configs={"payload": "reference"})
         admin.create_subscription(topic, "billing", {**QUICK, "attempts_max": "1"})
-        publisher.publish(topic, b"k", body)
+        publisher.submit(body, topic=topic, key=b"k")
         with subscribe(server, topic) as subscriber:
             [held] = take(subscriber, 1)
             assert held.nack().result(20).value == "ok"
             dead = f"{topic}.billing.dead"
             eventually(lambda: dead in {each.name for each in admin.list_topics()}, "a dead letter")
             admin.create_subscription(dead, "looking", QUICK)
-            with Subscriber(server.grpc, dead, "looking") as looking:
+            with Subscriber(dead, "looking", address=server.grpc) as looking:
                 [letter] = take(looking, 1)
                 assert letter.data() == body
                 ack(letter)

@@ -10,6 +10,7 @@ from tests.each import for_each
 
 import millpond
 import millpond.client
+import millpond.errors
 import millpond.groups
 import millpond.log
 import millpond.protocol
@@ -29,7 +30,22 @@ PUBLIC = {
         *("Consumer", "Message", "Placed", "Polled", "Producer"),
         *("AsyncPayloads", "PayloadReference", "Payloads"),
         *("AsyncDelivery", "AsyncPublisher", "AsyncSubscriber", "Delivery", "Outcome", "Publisher"),
-        "Subscriber",
+        *("Subscriber", "errors"),
+    ],
+    millpond.errors: [
+        *("CatalogFailed", "CatalogFull", "CatalogUnavailable", "Conflict", "CorruptBatch"),
+        *("CorruptCatalog", "CorruptObject", "CorruptPayload", "Damaged", "Defect", "Fenced"),
+        *("FlushFailed", "GroupError", "GroupInUse", "GroupNotEmpty", "GroupSubscribed"),
+        *("InvalidArgument", "InvalidConfig", "InvalidGroupId", "InvalidInput", "InvalidPartitionCount"),
+        *("InvalidPayload", "InvalidRecord", "InvalidRequest", "InvalidSubscription", "InvalidTimestamp"),
+        *("InvalidTopicName", "MillpondError", "NotCoordinator", "NotFound", "NotOwner", "ObjectMissing"),
+        *("OffsetOutOfRange", "OutOfOrderSequence", "OutcomeUnknown", "Overloaded", "PartitionHalted"),
+        *("PayloadExists", "PayloadTooLarge", "PayloadsNotTaken", "ProducerFenced", "RecordTooLarge"),
+        *("StaleDelivery", "Stopping", "StoreFull", "StoreUnavailable", "SubscriptionBusy"),
+        *("SubscriptionDiffers", "SubscriptionExists", "SubscriptionReplaced", "TimedOut", "TopicExists"),
+        *("TopicReplaced", "Unavailable", "UnknownConsumer", "UnknownGroup", "UnknownPartition"),
+        *("UnknownPayload", "UnknownSubscription", "UnknownTopic", "Unreachable", "UnreadableBatch"),
+        *("UnsupportedCompression", "WriterDead"),
     ],
     millpond.client: [
         *("Admin", "AsyncAdmin", "AsyncConsumer", "AsyncProducer", "BrokerDescription", "Config", "Consumer"),
@@ -211,6 +227,51 @@ def error_classes():
     return [
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MillpondError)
     ]
+
+
+BROKERS_OWN = {
+    "CannotStart",
+    "CatalogWentBack",
+    "DataDirectoryLocked",
+    "DataDirectoryUnusable",
+    "EpochAhead",
+    "ExtentsChanged",
+    "FencedInstance",
+    "GroupFull",
+    "IllegalGeneration",
+    "InconsistentProtocol",
+    "InvalidProducerIdMapping",
+    "InvalidSessionTimeout",
+    "InvalidSettings",
+    "InvalidTransactionState",
+    "InvalidTransactionTimeout",
+    "MalformedMessage",
+    "MemberIdRequired",
+    "NewerSchema",
+    "NotInstalled",
+    "ObjectExists",
+    "OffsetMetadataTooLarge",
+    "PortUnavailable",
+    "RebalanceInProgress",
+    "StaleEpoch",
+    "UnknownMember",
+    "UnsafeDatabase",
+    "UnstableOffsets",
+}
+"""Errors that no call of the client library raises: of brokers that start, of Kafka's group protocol and transactions,
+and of the store inside a broker."""
+
+
+def test_every_error_is_public_or_a_brokers_own():
+    assert set(millpond.errors.__all__) | BROKERS_OWN == {kind.__name__ for kind in error_classes()}
+    assert not set(millpond.errors.__all__) & BROKERS_OWN
+    for name in millpond.errors.__all__:
+        assert getattr(millpond.errors, name) is getattr(errors, name)
+
+
+def test_the_errors_are_found_without_an_import_of_their_own():
+    code = "import millpond, sys; millpond.errors.TimedOut; assert 'millpond.client' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def drawn_parents():

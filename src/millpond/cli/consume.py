@@ -47,7 +47,7 @@ Render = Callable[[Message], bytes]
 EPILOG: Final = """\b
 Examples:
   millpond consume orders
-  millpond consume orders --follow --from newest --show-key
+  millpond consume orders --follow --from latest --show-key
   millpond consume orders --from -1h --json | jq .value
   millpond consume orders --group billing --count 100
   millpond consume pictures --raw --from 7 --count 1 > cat.png
@@ -85,7 +85,7 @@ class ConsumeArguments:
     type=StartPositionType(),
     default=OLDEST,
     metavar="PLACE",
-    help=f"{HELP} [default: oldest]",
+    help=f"{HELP} [default: earliest]",
 )
 @click.option("--partition", type=click.IntRange(min=0), help="Read only this partition.")
 @click.option("--count", type=click.IntRange(min=1), help="Number of messages after which to stop.")
@@ -239,7 +239,7 @@ async def _opened(arguments: ConsumeArguments) -> AsyncConsumer:
                 break
     return AsyncConsumer(
         arguments.topic,
-        numbers,
+        read_from=numbers,
         partition=arguments.partition,
         group=arguments.group,
         reader=None if arguments.group is None else _reader_name(),

@@ -46,9 +46,9 @@ async def print_deliveries(arguments: SubscriptionArguments, render: RenderDeliv
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
     subscriber = AsyncSubscriber(
-        arguments.address,
         arguments.topic,
         arguments.subscription,
+        address=arguments.address,
         consumer=arguments.consumer,
         prefetch=min(arguments.count or AT_ONCE, AT_ONCE),
         timeout=arguments.timeout,
@@ -98,6 +98,7 @@ async def _rendered(delivery: AsyncDelivery, render: RenderDelivery) -> bytes:
         tuple(metadata.attributes.items()),
         metadata.publish_time_ms,
         metadata.partition,
+        metadata.topic,
     )
     return render(message, metadata.retry_count)
 

@@ -84,7 +84,7 @@ def _run_all(folder: Path) -> list[tuple[str, str]]:
 def _hello(broker: TemporaryBroker) -> str:
     click.echo("2. Three messages to a topic that does not exist yet")
     with Producer("hello", address=broker.listeners["grpc"]) as producer:
-        numbers = [producer.send(text) for text in (b"one", b"two", b"three")]
+        numbers = [producer.send(text).number for text in (b"one", b"two", b"three")]
     with Consumer("hello", address=broker.listeners["grpc"]) as consumer:
         for message in consumer.poll().messages:
             click.echo(f"   message {message.number}: {(message.value or b'').decode()}")
@@ -192,7 +192,7 @@ def _expire(broker: TemporaryBroker) -> str:
         while (left := admin.describe_topic("short-lived").partitions[0].messages) > 0:
             _check(watch.seconds < TIMEOUT_S, f"{left} messages did not expire")
             time.sleep(0.1)
-        number = producer.send(b"the next one")
+        number = producer.send(b"the next one").number
     click.echo(f"   gone after {watch.seconds:.1f} s; the next message got number {number}")
     return f"2 messages expired after {watch.seconds:.1f} s; the next one got number {number}"
 

@@ -42,7 +42,7 @@ def show_queue(broker: TemporaryBroker) -> str:
 def _work(address: str) -> dict[bytes, list[bytes]]:
     """The completed tasks of each key, in order of completion."""
     done: dict[bytes, list[bytes]] = {key: [] for key in DONE}
-    with Subscriber(address, "tasks", "workshop", timeout=TIMEOUT_S) as subscriber:
+    with Subscriber("tasks", "workshop", address=address, timeout=TIMEOUT_S) as subscriber:
         while done != DONE and (delivery := subscriber.receive(TIMEOUT_S)) is not None:
             key, task = delivery.key or b"", delivery.value or b""
             if _fails(delivery):

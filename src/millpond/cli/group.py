@@ -94,7 +94,7 @@ def delete(name: str, yes: bool, address: str, timeout: float, as_json: bool) ->
 
 
 @group.command(
-    epilog="\b\nExamples:\n  millpond group reset billing --topic orders --to oldest --dry-run\n"
+    epilog="\b\nExamples:\n  millpond group reset billing --topic orders --to earliest --dry-run\n"
     "  millpond group reset billing --topic orders --to -1h"
 )
 @group_argument

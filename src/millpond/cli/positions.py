@@ -1,4 +1,5 @@
-"""Parses positions to read from: `oldest`, `newest`, a message number, the last N messages, a time."""
+"""Parses positions to read from: `earliest` (or `oldest`), `latest` (or `newest`), a message number, the last N
+messages, a time."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from millpond.model.units import parse_duration_ms
 
 WHOLE_NUMBER: Final = re.compile(r"\d{1,18}")
 HELP: Final = (
-    "oldest, newest, a message number, -NUMBER for the last NUMBER of each partition, or a time: "
+    "earliest, latest, a message number, -NUMBER for the last NUMBER of each partition, or a time: "
     "-1h, 2026-01-31T12:00 (local time), 2026-01-31T12:00Z."
 )
 
@@ -45,9 +46,9 @@ class StartPositionType(click.ParamType):  # type: ignore[type-arg]  # generic o
 
 
 def parse_position(text: str) -> StartPosition:
-    if text == "oldest":
+    if text in ("earliest", "oldest"):
         return OLDEST
-    if text == "newest":
+    if text in ("latest", "newest"):
         return StartPosition("newest")
     if WHOLE_NUMBER.fullmatch(text) and int(text) > 0:
         return StartPosition("number", int(text))

@@ -143,7 +143,7 @@ def create(
 ) -> None:
     """Create a subscription on a topic."""
     with admin_of(address, timeout) as admin:
-        made = admin.create_subscription(topic, name, _config(given), start=start)
+        made = admin.create_subscription(topic, name, _config(given), read_from=start)
     _report(made, "created", as_json)
 
 

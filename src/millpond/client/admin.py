@@ -6,14 +6,17 @@ async with AsyncAdmin() as admin:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from google.protobuf.message import Message as Proto
 
 from millpond.client import arguments
 from millpond.client.calls import ADMIN, Connections, ProtoResponse, ServerAddresses
 from millpond.client.cluster import ClusterCalls
+from millpond.client.consumer import ConsumerStart
+from millpond.client.message import ReadFrom
 from millpond.client.subscriptions import SubscriptionCalls
 from millpond.model.topics import check_partition_count
 from millpond.stubs import admin_pb2 as pb
@@ -201,14 +204,35 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
             None if found.lag_unknown else found.lag,
         )
 
-    async def commit_positions(self, group: str, topic: str, read_from: Mapping[int, int]) -> None:
-        """Set the positions of a group without members, by partition."""
-        request = pb.CommitPositionsRequest(
-            group=arguments.label("group", group),
-            topic=arguments.label("topic", topic),
-            read_from=arguments.numbers("read_from", read_from),
-        )
+    async def commit_positions(
+        self,
+        group: str,
+        topic: str,
+        read_from: ConsumerStart | None = None,
+        *,
+        offset: ReadFrom | None = None,
+    ) -> None:
+        """Set the positions of a group without members. They are given as for a consumer; numbers or offsets by
+        partition set those of the partitions that they name."""
+        arguments.label("group", group)
+        arguments.label("topic", topic)
+        start = arguments.required_start(read_from, offset)
+        numbers = start if isinstance(start, dict) else await self._numbers_at(topic, start)
+        request = pb.CommitPositionsRequest(group=group, topic=topic, read_from=numbers)
         await self._call("CommitPositions", request, pb.CommitPositionsResponse)
+
+    async def _numbers_at(
+        self, topic: str, start: Literal["earliest", "latest"] | int | datetime
+    ) -> dict[int, int]:
+        """By partition: the number of the message at a position."""
+        if isinstance(start, datetime):
+            return await self.find_by_time(topic, int(start.timestamp() * 1000))
+        partitions = (await self.describe_topic(topic)).partitions
+        if isinstance(start, int):
+            return {each.partition: start for each in partitions}
+        return {
+            each.partition: each.oldest if start == arguments.EARLIEST else each.next for each in partitions
+        }
 
     async def delete_group(self, name: str) -> None:
         request = pb.DeleteGroupRequest(name=arguments.label("name", name))

@@ -3,7 +3,7 @@
 A wrong argument is refused at the call that passes it, before anything is queued or sent, so it cannot fail other
 messages. A value of the wrong type is a `TypeError`, a value outside its range an `InvalidArgument` (a
 `ValueError`); both name the argument and what is expected. bool is not an int. Topic names and records have their
-own errors (`InvalidTopicName`, `InvalidRecord`). A position of the wrong type is an `InvalidArgument`, too.
+own errors (`InvalidTopicName`, `InvalidRecord`). A `read_from` of the wrong type is an `InvalidArgument`, too.
 """
 
 import math
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from millpond.model.addresses import DEFAULT_ADDRESS, parse_addresses
 from millpond.model.errors import InvalidArgument, InvalidRecord
@@ -27,7 +27,12 @@ TIMESTAMP_MS_MAX: Final = 2**62
 SECONDS_MAX: Final = threading.TIMEOUT_MAX
 SHOWN_MAX: Final = 200
 """Characters of a wrong value that an error message shows."""
-OLDEST, NEWEST = "oldest", "newest"
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+POSITIONS: Final = "a message number from 1 on, numbers by partition, 'earliest', 'latest' or a datetime"
+
+Start = Literal["earliest", "latest"] | int | datetime | dict[int, int]
+"""A checked position, in message numbers."""
 
 Checked = TypeVar("Checked")
 T = TypeVar("T")
@@ -171,6 +176,15 @@ def topic(name: str, value: object) -> str:
     return check_topic_name(value)
 
 
+def one_topic(topic_of_call: object, topic_of_client: str | None) -> str:
+    """The topic that a call names, else the one that its client was created with."""
+    if topic_of_call is not None:
+        return topic("topic", topic_of_call)
+    if topic_of_client is None:
+        raise _out_of_range("topic", None, "a topic, because the client was created without one")
+    return topic_of_client
+
+
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
@@ -247,28 +261,59 @@ def configs(name: str, value: object, kinds: Collection[type] = (str,)) -> None:
             raise _wrong_type(f"{name}[{key!r}]", expected, each)
 
 
-def numbers(name: str, value: object) -> dict[int, int]:
-    """Message numbers by partition."""
+def start(read_from: object, offset: object) -> Start:
+    """Where to begin, in message numbers. `read_from` counts from 1 and may be a name or a time; `offset` counts from
+    0, as Kafka does. Without both it is the earliest message."""
+    if offset is None:
+        return EARLIEST if read_from is None else _read_from(read_from)
+    if read_from is not None:
+        raise _out_of_range("offset", offset, f"no read_from beside it, but read_from is {read_from!r:.80}")
+    if isinstance(offset, Mapping):
+        return {each: number + 1 for each, number in by_partition("offset", offset, 0).items()}
+    return integer("offset", offset) + 1
+
+
+def required_start(read_from: object, offset: object) -> Start:
+    """The same for a call that has no default."""
+    if read_from is None and offset is None:
+        raise _out_of_range("read_from", None, f"{POSITIONS}; or an offset")
+    return start(read_from, offset)
+
+
+def simple_start(read_from: object, offset: object) -> Literal["earliest", "latest"] | int | datetime:
+    """The same for a call that has one position for all partitions."""
+    for name, value in (("read_from", read_from), ("offset", offset)):
+        if isinstance(value, Mapping):
+            raise _out_of_range(name, value, "one position for all partitions")
+    found = start(read_from, offset)
+    assert not isinstance(found, Mapping), "checked above"
+    return found
+
+
+def _read_from(value: object) -> Start:
+    if isinstance(value, Mapping):
+        return by_partition("read_from", value, 1)
+    if value == EARLIEST:
+        return EARLIEST
+    if value == LATEST:
+        return LATEST
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise _out_of_range("read_from", value, POSITIONS)
+    return value
+
+
+def by_partition(name: str, value: object, least: int) -> dict[int, int]:
+    """Positions by partition, from `least` on."""
     if not isinstance(value, Mapping):
-        raise _wrong_type(name, "a mapping of partitions to message numbers", value)
+        raise _wrong_type(name, "a mapping of partitions to positions", value)
     return {
         integer(f"a partition in {name}", partition, 0, UINT32_MAX): integer(
-            f"{name}[{partition!r}]", each, 1
+            f"{name}[{partition!r}]", each, least
         )
         for partition, each in value.items()
     }
-
-
-def read_from(start: object) -> None:
-    """A message number, numbers by partition, or the name of a position."""
-    given = start.values() if isinstance(start, Mapping) else [start]
-    for each in given:
-        is_number = isinstance(each, int) and not isinstance(each, bool) and each >= 1
-        if not is_number and not (each is start and start in (OLDEST, NEWEST)):
-            raise _out_of_range("read_from", start, "message numbers from 1 on, 'oldest' or 'newest'")
-    if isinstance(start, Mapping):
-        for partition in start:
-            integer("a partition in read_from", partition, 0, UINT32_MAX)
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from millpond.client.calls import LOG, Connections
 from millpond.client.delivery import BaseDelivery
-from millpond.client.payloads import AsyncPayloads, PayloadReference
+from millpond.client.payloads import BodyTransfer, PayloadReference
 from millpond.model.errors import OffsetOutOfRange
 from millpond.model.payloads import HEADER
 from millpond.stubs import log_pb2
@@ -12,7 +12,7 @@ from millpond.stubs import queue_pb2 as pb
 class BodyFetcher:
     def __init__(self, connections: Connections, topic: str) -> None:
         self._connections = connections
-        self._payloads = AsyncPayloads(connections)
+        self._transfer = BodyTransfer(connections)
         self._topic = topic
 
     async def fetch(self, delivery: BaseDelivery, raw: pb.Delivery) -> bytes | None:
@@ -20,7 +20,7 @@ class BodyFetcher:
         if reference is not None:
             found = PayloadReference.from_headers(self._topic, [(HEADER, reference.value)])
             assert found is not None, "the header is there"
-            return await self._payloads.download(found)
+            return await self._transfer.download(found)
         if raw.value_omitted:
             return await self._by_number(delivery)
         return delivery.value

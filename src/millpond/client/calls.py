@@ -72,10 +72,10 @@ class Connections:
     """One channel for each broker, opened when it is first needed. Remembers the address of every broker that
     it learns of."""
 
-    def __init__(self, address: ServerAddresses, timeout_s: float, *, named: str = "address") -> None:
+    def __init__(self, address: ServerAddresses, timeout_s: float) -> None:
         """`address` is the broker to try first, or several of which any will do (a list, or separated by
-        commas). None is the default. `named` is the caller's name for this argument."""
-        addresses = arguments.addresses(named, address)
+        commas). None is the default."""
+        addresses = arguments.addresses("address", address)
         self.address = addresses[0]
         self.timeout_s = arguments.timeout("timeout", timeout_s)
         self.attempt_s = min(timeout_s / ATTEMPTS, ATTEMPT_S_MAX)

@@ -1,6 +1,6 @@
 """A consumer on an event loop: messages of one topic, from a position that the client keeps.
 
-    async with AsyncConsumer("orders", read_from=1) as consumer:
+    async with AsyncConsumer("orders", read_from="earliest") as consumer:
         messages, read_from = await consumer.poll(wait=3.0)
 
 By default the broker keeps no position, and a consumer begins at `read_from`. A consumer that keeps its
@@ -16,6 +16,7 @@ import contextlib
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
@@ -43,7 +44,9 @@ METADATA_REFRESH_S: Final = 5.0
 MESSAGES_MAX: Final = 1_000
 BYTES_MAX: Final = 4 * 1024 * 1024
 
-ConsumerStart = ReadFrom | Literal["oldest", "newest"]
+ConsumerStart = ReadFrom | Literal["earliest", "latest"] | datetime
+"""Where a consumer begins: at a message number, at numbers by partition, at the earliest message, at the next new
+message, or at the first message of a time."""
 
 
 class AsyncConsumer:
@@ -53,19 +56,22 @@ class AsyncConsumer:
     def __init__(
         self,
         topic: str,
-        read_from: ConsumerStart = 1,
         *,
+        address: ServerAddresses = None,
+        read_from: ConsumerStart | None = None,
+        offset: ReadFrom | None = None,
         partition: int | None = None,
         group: str | None = None,
         reader: str | None = None,
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
-        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
-        """`read_from` is a number, numbers by partition, "oldest" or "newest". A position below the oldest
-        message continues at the oldest; a position above the end waits until that number is written.
+        """`read_from` is a message number, which counts from 1, or numbers by partition, "earliest" (the default),
+        "latest", or a datetime. `offset` is the same position as Kafka counts, from 0, or offsets by partition. A
+        position below the oldest message continues at the oldest; a position above the end waits until that message
+        is written.
 
         `strict` refuses both (OffsetOutOfRange). It also refuses a topic that was created again since its positions
         were kept or read (TopicReplaced); without `strict`, reading begins at the oldest message of the new topic.
@@ -75,9 +81,8 @@ class AsyncConsumer:
         """
         if group is not None and position_file is not None:
             raise ValueError("positions are kept under a group's name or in a file, not in both")
-        arguments.read_from(read_from)
+        self._start = arguments.start(read_from, offset)
         self.topic = arguments.topic("topic", topic)
-        self._start = read_from
         self._partition = arguments.optional(arguments.number, "partition", partition)
         reader = arguments.optional(arguments.label, "reader", reader)
         self._strict = arguments.flag("strict", strict)
@@ -156,21 +161,21 @@ class AsyncConsumer:
             return dict(self._positions)
         return dict(self._start) if isinstance(self._start, Mapping) else _number(self._start)
 
-    async def seek(self, read_from: ConsumerStart) -> None:
-        """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
-        partition, while other partitions keep their positions. Waits for a poll in progress."""
-        arguments.read_from(read_from)
+    async def seek(self, read_from: ConsumerStart | None = None, *, offset: ReadFrom | None = None) -> None:
+        """Continue at another position, which is given as for a new consumer. Partitions that numbers or offsets by
+        partition do not name keep their positions. Waits for a poll in progress."""
+        start = arguments.required_start(read_from, offset)
         async with self._poll_lock:
             with contextlib.suppress(TopicReplaced):  # one of the reasons to seek
                 await self._ensure_open()
             found = await self._description()
             positions = self._positions if found.topic.id == self._topic_id else {}
             chosen = self._chosen(found)
-            for number in read_from if isinstance(read_from, Mapping) else ():
+            for number in start if isinstance(start, Mapping) else ():
                 if number not in chosen:
                     raise UnknownPartition(topic=self.topic, partition=number)
-            ends = _ends(found)
-            first = {each: _first(read_from, each, ends[each], positions.get(each, 1)) for each in chosen}
+            ends, start = _ends(found), await self._at_time(start)
+            first = {each: _first(start, each, ends[each], positions.get(each, 1)) for each in chosen}
             self._reset_positions(found, first)
 
     async def positions(self) -> dict[int, int]:
@@ -323,7 +328,7 @@ class AsyncConsumer:
 
     def _take_batch(self, batch: log_pb2.Batch, following: int) -> None:
         number = batch.partition
-        messages, unreadable = decode(batch.data, number, self._fetch_from[number], following)
+        messages, unreadable = decode(batch.data, self.topic, number, self._fetch_from[number], following)
         self._fetched += messages
         if unreadable is not None:
             self._unreadable[number] = unreadable
@@ -338,9 +343,18 @@ class AsyncConsumer:
         found = await self._description()
         chosen, ends = self._chosen(found), _ends(found)
         kept = await self._load(found.topic.id)
-        first = {each: kept.get(each) or _first(self._start, each, ends[each], 1) for each in chosen}
+        start = await self._at_time(self._start)
+        first = {each: kept.get(each) or _first(start, each, ends[each], 1) for each in chosen}
         self._reset_positions(found, first)
         self._saved = {number: kept[number] for number in chosen if number in kept}
+
+    async def _at_time(self, start: arguments.Start) -> arguments.Start:
+        """The numbers of the first messages of a time; other positions as they are."""
+        if not isinstance(start, datetime):
+            return start
+        request = admin_pb2.FindByTimeRequest(topic=self.topic, timestamp_ms=int(start.timestamp() * 1000))
+        found = await self._connections.call(ADMIN, "FindByTime", request, admin_pb2.FindByTimeResponse)
+        return dict(enumerate(found.numbers))
 
     async def _load(self, topic_id: str) -> dict[int, int]:
         try:
@@ -413,15 +427,15 @@ def _ends(found: admin_pb2.TopicDescription) -> dict[int, int]:
     return {each.partition: each.next for each in found.partitions}
 
 
-def _first(start: ConsumerStart, partition: int, end: int, otherwise: int) -> int:
+def _first(start: arguments.Start, partition: int, end: int, otherwise: int) -> int:
     """The first position in a partition; `otherwise` if `start` does not name the partition."""
-    if start == arguments.NEWEST:
+    if start == arguments.LATEST:
         return end
     return start.get(partition, otherwise) if isinstance(start, Mapping) else _number(start)
 
 
 def _number(start: object) -> int:
-    """The number of a position; 1 for "oldest", since no message has a lower number."""
+    """The number of a position; 1 for "earliest", since no message has a lower number."""
     return start if isinstance(start, int) else 1
 
 

@@ -13,7 +13,7 @@ DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 def decode(
-    data: bytes, partition: int, read_from: int, following: int
+    data: bytes, topic: str, partition: int, read_from: int, following: int
 ) -> tuple[list[Message], UnreadableBatch | None]:
     """The messages from number `read_from` on, up to a batch that cannot be read. `following` is the number
     at which the broker continues: it is used if a damaged header does not show where its batch ends."""
@@ -23,17 +23,17 @@ def decode(
         for position, header in walk(data):
             offset, next_offset = header.base_offset, header.next_offset
             batch = memoryview(data)[position : position + header.size]
-            messages += _messages(batch, partition, read_from)
+            messages += _messages(batch, topic, partition, read_from)
             offset, next_offset = header.next_offset, following - 1
     except InvalidInput as error:
         return messages, _unreadable(partition, offset, next_offset, error)
     return messages, None
 
 
-def _messages(batch: memoryview, partition: int, read_from: int) -> list[Message]:
+def _messages(batch: memoryview, topic: str, partition: int, read_from: int) -> list[Message]:
     """All messages of a batch, or none."""
     records = iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-    return [message_of(record, partition) for record in records if record.offset >= read_from - 1]
+    return [message_of(record, topic, partition) for record in records if record.offset >= read_from - 1]
 
 
 def _unreadable(partition: int, offset: int, next_offset: int, error: InvalidInput) -> UnreadableBatch:

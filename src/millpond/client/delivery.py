@@ -106,6 +106,11 @@ class Metadata:
     age_s: float
     """The time since it was published, when the metadata was read."""
 
+    @property
+    def offset(self) -> int:
+        """Its position in the partition as Kafka counts, from 0."""
+        return self.number - 1
+
 
 class AckAction(IntEnum):
     ACK = 0
@@ -150,7 +155,17 @@ class BaseDelivery:
         """Whether it is still valid and waits to be taken."""
 
     @property
+    def topic(self) -> str:
+        return self.link.topic
+
+    @property
+    def offset(self) -> int:
+        """Its position in the partition as Kafka counts, from 0."""
+        return self.number - 1
+
+    @property
     def metadata(self) -> Metadata:
+        """Everything about the delivery except its body."""
         topic, raw = self.link.topic, self._raw
         return Metadata(
             topic,

@@ -1,4 +1,4 @@
-"""Translates gRPC's errors into the errors of `millpond.model.errors`, which the application catches."""
+"""Translates gRPC's errors into the errors that the application catches (`millpond.errors`)."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -20,7 +20,8 @@ ReadFrom = int | Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that was read. Its number is its position in its partition, counted from 1."""
+    """A message that was read. Its number is its position in its partition, counted from 1; its offset is the same
+    position as Kafka counts, from 0."""
 
     number: int
     value: bytes | None
@@ -28,13 +29,24 @@ class Message:
     headers: tuple[Header, ...] = ()
     timestamp_ms: int = NO_TIMESTAMP
     partition: int = 0
+    topic: str = ""
+
+    @property
+    def offset(self) -> int:
+        """Its position in the partition as Kafka counts, from 0."""
+        return self.number - 1
 
 
 class Placed(NamedTuple):
-    """The partition and number of a stored message."""
+    """Where a message is stored: its partition, and its number there, which counts from 1."""
 
     partition: int
     number: int
+
+    @property
+    def offset(self) -> int:
+        """Its position in the partition as Kafka counts, from 0."""
+        return self.number - 1
 
 
 class Sent:
@@ -86,8 +98,10 @@ class Polled(NamedTuple):
     read_from: int | dict[int, int]
 
 
-def message_of(record: Record, partition: int) -> Message:
-    return Message(record.offset + 1, record.value, record.key, record.headers, record.timestamp, partition)
+def message_of(record: Record, topic: str, partition: int) -> Message:
+    return Message(
+        record.offset + 1, record.value, record.key, record.headers, record.timestamp, partition, topic
+    )
 
 
 def record_of(

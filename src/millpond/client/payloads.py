@@ -1,8 +1,8 @@
 """Bodies by reference, on an event loop: uploads a body to the object store, and downloads the one that a
 message refers to.
 
-    async with AsyncPayloads() as payloads, AsyncProducer("films") as producer:
-        reference = await payloads.upload("films", body)
+    async with AsyncPayloads("films") as payloads, AsyncProducer("films") as producer:
+        reference = await payloads.upload(body)
         await producer.send(b"", headers=[reference.header()])
 
 A body is transferred directly to and from the object store if the store has URLs, and through the broker if
@@ -64,25 +64,52 @@ class PayloadReference:
 
 
 class AsyncPayloads:
-    """`connections` are those of another client, which closes them itself."""
+    """Bodies of messages, in the object store. `topic` is where `upload` puts them unless it names another one.
+    `timeout` limits how long a transfer may make no progress, not how long it may take."""
 
     def __init__(
         self,
-        connections: Connections | None = None,
+        topic: str | None = None,
         *,
         address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
         clock: Clock | None = None,
     ) -> None:
-        """`timeout` limits how long a transfer may make no progress, not how long it may take."""
-        self._connections = connections or Connections(address, timeout)
-        self._is_owner = connections is None
+        self.topic = arguments.optional(arguments.topic, "topic", topic)
+        self._connections = Connections(address, timeout)
+        self._transfer = BodyTransfer(self._connections, clock)
+
+    async def upload(self, body: Buffer, *, topic: str | None = None) -> PayloadReference:
+        """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""
+        arguments.buffer("body", body)
+        return await self._transfer.upload(arguments.one_topic(topic, self.topic), body)
+
+    async def download(self, reference: PayloadReference) -> bytes:
+        """The body. `CorruptPayload` if it does not match the message's reference."""
+        return await self._transfer.download(arguments.instance("reference", reference, PayloadReference))
+
+    async def close(self) -> None:
+        """Close the connections. A transfer in progress fails."""
+        await self._connections.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class BodyTransfer:
+    """Uploads and downloads over the connections of another client, which closes them."""
+
+    def __init__(self, connections: Connections, clock: Clock | None = None) -> None:
+        self._connections = connections
         self._clock = clock or SystemClock()
 
     async def upload(self, topic: str, body: Buffer) -> PayloadReference:
         """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""
-        arguments.topic("topic", topic)
-        arguments.buffer("body", body)
         if not body:
             raise InvalidPayload(payload="", reason="it is empty; an empty body needs no payload")
         payload_id = new_payload_id(self._clock.now_ms())
@@ -101,7 +128,6 @@ class AsyncPayloads:
 
     async def download(self, reference: PayloadReference) -> bytes:
         """The body. `CorruptPayload` if it does not match the message's reference."""
-        arguments.instance("reference", reference, PayloadReference)
 
         async def attempt(address: str, _: int) -> bytes:
             return await self._download(address, reference)
@@ -112,18 +138,6 @@ class AsyncPayloads:
         if await asyncio.to_thread(crc32c, body) != reference.crc32c:
             raise _corrupt(reference, "its checksum is another one")
         return body
-
-    async def close(self) -> None:
-        if self._is_owner:
-            await self._connections.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # -- one attempt --------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """A producer on an event loop: messages to one topic, acknowledged when they are durable, stored once.
 
     async with AsyncProducer("orders") as producer:
-        number = await producer.send(b"one", key=b"k")
+        placed = await producer.send(b"one", key=b"k")
 
 Messages that are submitted at the same time are sent together: the first is sent immediately, and while it is
 in flight the next batch fills.
@@ -87,15 +87,14 @@ class AsyncProducer:
         headers: MessageHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> int:
-        """Returns the message's number when it is durable."""
-        record = record_of(value, key, headers, timestamp_ms)
-        return (await (await self.submit_record(record, partition))).number
+    ) -> Placed:
+        """Returns when the message is durable, with the place where it is stored."""
+        return await (await self.submit_record(record_of(value, key, headers, timestamp_ms), partition))
 
     async def send_many(
         self, values: Iterable[bytes | None], *, partition: int | None = None
     ) -> list[Placed]:
-        """Returns their partitions and numbers, in order, when all of them are durable. A list or tuple is
+        """Returns when all of them are durable, with the places where they are stored, in order. A list or tuple is
         checked as a whole before any of it is sent."""
         futures = [await self.submit_record(record, partition) for record in records_of(values)]
         return list(await asyncio.gather(*futures))
@@ -109,8 +108,8 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> "asyncio.Future[Placed]":
-        """Like `send`, but returns as soon as the message is queued. Waits while the buffer is full. Messages
-        to a partition are stored in the order of their submits."""
+        """Like `send`, but returns as soon as the message is queued, with a future of its place. Waits while the
+        buffer is full. Messages to a partition are stored in the order of their submits."""
         return await self.submit_record(record_of(value, key, headers, timestamp_ms), partition)
 
     async def submit_record(self, record: Record, partition: int | None = None) -> "asyncio.Future[Placed]":

@@ -1,7 +1,7 @@
 """A publisher on an event loop: messages to any topic, acknowledged when they are durable, stored once.
 
-    async with AsyncPublisher("127.0.0.1:9999") as publisher:
-        await publisher.publish("orders", b"customer-7", b"one more", attributes={"kind": "order"})
+    async with AsyncPublisher() as publisher:
+        await publisher.send(b"one more", topic="orders", key=b"customer-7", attributes={"kind": "order"})
 
 For a topic with `payload=reference`, bodies go to the object store, and messages refer to them. For a topic
 with `payload=large`, only large bodies do.
@@ -29,18 +29,20 @@ INLINE_BYTES_MAX: Final = 0
 
 
 class AsyncPublisher:
-    """`servers` is the address to try first, or several of which any will do. See `AsyncProducer` for the
-    other arguments."""
+    """`topic` is where messages go unless a call names another one. `inline_bytes_max` is the size up to which a body
+    stays in its message although the topic has `payload=reference`. See `AsyncProducer` for the other arguments."""
 
     def __init__(
         self,
-        servers: ServerAddresses = None,
+        topic: str | None = None,
         *,
+        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self._address = arguments.addresses("servers", servers)
+        self.topic = arguments.optional(arguments.topic, "topic", topic)
+        self._address = arguments.addresses("address", address)
         self._timeout_s = timeout
         self._compression = compression
         arguments.choice("compression", compression, CODECS)
@@ -50,34 +52,38 @@ class AsyncPublisher:
         self._turns = OrderedTurns()
         self._closed = False
 
-    async def publish(
+    async def send(
         self,
-        topic: str,
-        key: bytes | None,
-        data: bytes | None,
+        value: bytes | None,
         *,
+        topic: str | None = None,
+        key: bytes | None = None,
         attributes: Attributes | None = None,
         deliver_at: datetime | int | None = None,
         delay: float | None = None,
     ) -> Placed:
-        """Returns the partition and number of the message when it is durable. Messages of a key are stored in
+        """Returns when the message is durable, with the place where it is stored. Messages of a key are stored in
         the order of the calls."""
         return await (
-            await self.submit(topic, key, data, attributes=attributes, deliver_at=deliver_at, delay=delay)
+            await self.submit(
+                value, topic=topic, key=key, attributes=attributes, deliver_at=deliver_at, delay=delay
+            )
         )
 
     async def submit(
         self,
-        topic: str,
-        key: bytes | None,
-        data: bytes | None,
+        value: bytes | None,
         *,
+        topic: str | None = None,
+        key: bytes | None = None,
         attributes: Attributes | None = None,
         deliver_at: datetime | int | None = None,
         delay: float | None = None,
     ) -> "asyncio.Future[Placed]":
-        """Like `publish`, but returns as soon as the message is queued (and its body is uploaded)."""
-        record = published_record(key, data, headers_of(attributes, deliver_at, delay))
+        """Like `send`, but returns as soon as the message is queued, with a future of its place. A body that goes
+        to the object store is uploaded first."""
+        record = published_record(value, key, headers_of(attributes, deliver_at, delay))
+        topic = arguments.one_topic(topic, self.topic)
         producer = self.producer(topic)
         if key is None:
             return await producer.submit_record(await self.referring(producer, record))
@@ -96,7 +102,7 @@ class AsyncPublisher:
         """The producer for this topic."""
         if self._closed:
             raise Stopping("The publisher is closed.")
-        producer = self._producers.get(topic) if isinstance(topic, str) else None
+        producer = self._producers.get(topic)
         if producer is None:
             producer = self._producers[topic] = AsyncProducer(
                 topic, address=self._address, timeout=self._timeout_s, compression=self._compression
@@ -107,7 +113,7 @@ class AsyncPublisher:
         """The message with its body, or with a reference to it if the topic's config requires one."""
         if not record.value or len(record.value) <= await self._ready_inline_bytes_max(producer):
             return record
-        reference = await self._payloads.upload(producer.topic, record.value)
+        reference = await self._payloads.upload(record.value, topic=producer.topic)
         headers: tuple[Header, ...] = (*record.headers, reference.header())
         return Record(None, record.key, headers, record.timestamp)
 

@@ -39,6 +39,6 @@ def _checked(attributes: Attributes) -> Attributes:
     return attributes
 
 
-def published_record(key: bytes | None, data: bytes | None, headers: MessageHeaders) -> Record:
-    """A record from the parts of a message, under the names that publishers use."""
-    return record_of(arguments.content("data", data), key, headers, None)
+def published_record(value: bytes | None, key: bytes | None, headers: MessageHeaders) -> Record:
+    """A record whose timestamp is set when it is sent."""
+    return record_of(value, key, headers, None)

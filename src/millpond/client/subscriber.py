@@ -1,7 +1,7 @@
 """A subscriber on an event loop: receives the messages of a subscription, which the application acknowledges
 one by one.
 
-    async with AsyncSubscriber("127.0.0.1:9999", "orders", "billing") as subscriber:
+    async with AsyncSubscriber("orders", "billing") as subscriber:
         async for delivery in subscriber:
             print(delivery.metadata.number, delivery.value)
             delivery.ack()
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncSubscriber:
-    """`servers` is the address to try first, or several. `create` creates the subscription with these configs
+    """`address` is the broker to try first, or several. `create` creates the subscription with these configs
     if it does not exist. `prefetch` and `prefetch_bytes` limit the deliveries that are received or in flight,
     and not taken yet."""
 
@@ -68,10 +68,10 @@ class AsyncSubscriber:
 
     def __init__(
         self,
-        servers: ServerAddresses,
         topic: str,
         subscription: str,
         *,
+        address: ServerAddresses = None,
         consumer: str | None = None,
         prefetch: int = PREFETCH,
         prefetch_bytes: int = PREFETCH_BYTES,
@@ -89,7 +89,7 @@ class AsyncSubscriber:
         self._prefetch_bytes = arguments.count("prefetch_bytes", prefetch_bytes)
         arguments.integer("value_bytes_max", value_bytes_max, 1, arguments.UINT32_MAX)
         arguments.flag("metadata_only", metadata_only)
-        self._connections = Connections(servers, timeout, named="servers")
+        self._connections = Connections(address, timeout)
         self._timeout_s = self._connections.timeout_s
         self._attach_parameters = AttachParameters(
             topic, subscription, self.consumer, value_bytes_max, metadata_only
@@ -177,7 +177,7 @@ class AsyncSubscriber:
 
         async with subscriber.transaction() as transaction:
             transaction.ack(delivery)
-            transaction.publish("invoices", key, body)
+            transaction.publish(body, topic="invoices", key=delivery.key)
         """
         return AsyncTransaction(self._connections, self._attach_parameters)
 

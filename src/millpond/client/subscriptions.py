@@ -17,8 +17,7 @@ NewSubscriptionStart = Literal["earliest", "latest"] | int | datetime
 partition), or at the first message of a time."""
 Configs = Mapping[str, object]
 """By name, as in docs/reference/subscriptions.md. Durations may be written `30s`."""
-EARLIEST: Final = "earliest"
-START_CODES: Final = {EARLIEST: pb.Start.EARLIEST, "latest": pb.Start.LATEST}
+START_CODES: Final = {arguments.EARLIEST: pb.Start.EARLIEST, arguments.LATEST: pb.Start.LATEST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,17 @@ class SubscriptionCalls:
     _connections: Connections
 
     async def create_subscription(
-        self, topic: str, name: str, config: Configs | None = None, *, start: NewSubscriptionStart = EARLIEST
+        self,
+        topic: str,
+        name: str,
+        config: Configs | None = None,
+        *,
+        read_from: NewSubscriptionStart | None = None,
+        offset: int | None = None,
     ) -> Subscription:
+        """The topic must exist. The subscription begins at `read_from` (a message number, "earliest", which is the
+        default, "latest", or a datetime) or at `offset`, which counts from 0, in every partition."""
+        start = arguments.simple_start(read_from, offset)
         request = pb.CreateSubscriptionRequest(
             **_named(topic, name), config=config_texts("config", config), start=_start(start)
         )
@@ -136,9 +144,20 @@ class SubscriptionCalls:
         ]
         return _joined([_state(each) for each in responses])
 
-    async def reset_subscription(self, topic: str, name: str, start: NewSubscriptionStart) -> None:
-        """Start again at another position. Consumers stay attached, and continue from there."""
-        request = pb.ResetSubscriptionRequest(**_named(topic, name), start=_start(start))
+    async def reset_subscription(
+        self,
+        topic: str,
+        name: str,
+        read_from: NewSubscriptionStart | None = None,
+        *,
+        offset: int | None = None,
+    ) -> None:
+        """Start again at another position, which is given as for a new subscription. Consumers stay attached, and
+        continue from there."""
+        named = _named(topic, name)
+        arguments.required_start(read_from, offset)
+        start = arguments.simple_start(read_from, offset)
+        request = pb.ResetSubscriptionRequest(**named, start=_start(start))
         await self._connections.call_at_most_once(
             QUEUE, "ResetSubscription", request, pb.ResetSubscriptionResponse
         )
@@ -196,8 +215,8 @@ def _start(start: NewSubscriptionStart) -> pb.Start:
     if isinstance(start, datetime):
         return pb.Start(at=pb.Start.TIME, value=int(start.timestamp() * 1000))
     if isinstance(start, str):
-        return pb.Start(at=arguments.choice("start", start, START_CODES))
-    return pb.Start(at=pb.Start.NUMBER, value=arguments.integer("start", start, 1))
+        return pb.Start(at=START_CODES[start])
+    return pb.Start(at=pb.Start.NUMBER, value=start)
 
 
 def _subscription(found: pb.Subscription) -> Subscription:

@@ -1,7 +1,7 @@
 """The same clients for code without an event loop: `Producer`, `Consumer`, `Admin`, `Payloads`.
 
     with Producer("orders") as producer, Consumer("orders") as consumer:
-        number = producer.send(b"one")
+        placed = producer.send(b"one")
         messages, read_from = consumer.poll()
 
 All of them share one event loop in a background thread. Safe to use from several threads.
@@ -30,11 +30,20 @@ from millpond.client.calls import ServerAddresses
 from millpond.client.cluster import Cluster
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, ConsumerStart
 from millpond.client.lane import QueuedRecord
-from millpond.client.message import Message, MessageHeaders, Placed, Polled, Sent, record_of, records_of
+from millpond.client.message import (
+    Message,
+    MessageHeaders,
+    Placed,
+    Polled,
+    ReadFrom,
+    Sent,
+    record_of,
+    records_of,
+)
 from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
 from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, STALE, TIMEOUT_S, AsyncProducer
-from millpond.client.subscriptions import EARLIEST, Configs, Subscription, SubscriptionState
+from millpond.client.subscriptions import Configs, Subscription, SubscriptionState
 from millpond.client.subscriptions import NewSubscriptionStart as SubscriptionStart
 from millpond.model.errors import MillpondError
 from millpond.records import Buffer, Record, encoded_size_max
@@ -87,13 +96,13 @@ class Producer:
         headers: MessageHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> int:
-        """Returns the message's number when it is durable."""
+    ) -> Placed:
+        """Returns when the message is durable, with the place where it is stored."""
         sent = self.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
-        return sent.result().number
+        return sent.result()
 
     def send_many(self, values: Iterable[bytes | None], *, partition: int | None = None) -> list[Placed]:
-        """Returns their partitions and numbers, in order, when all of them are durable. A list or tuple is
+        """Returns when all of them are durable, with the places where they are stored, in order. A list or tuple is
         checked as a whole before any of it is sent."""
         partition = arguments.optional(arguments.number, "partition", partition)
         sents = [self.submit_record(record, partition) for record in records_of(values)]
@@ -108,8 +117,8 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Sent:
-        """Like `send`, but returns as soon as the message is queued. Waits while the queue is full. Messages
-        to a partition are stored in the order of their submits."""
+        """Like `send`, but returns as soon as the message is queued, with a future of its place. Waits while the
+        buffer is full. Messages to a partition are stored in the order of their submits."""
         record = record_of(value, key, headers, timestamp_ms)
         if partition is not None:
             partition = arguments.number("partition", partition)
@@ -218,14 +227,15 @@ class Consumer:
     def __init__(
         self,
         topic: str,
-        read_from: ConsumerStart = 1,
         *,
+        address: ServerAddresses = None,
+        read_from: ConsumerStart | None = None,
+        offset: ReadFrom | None = None,
         partition: int | None = None,
         group: str | None = None,
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
-        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
         self.topic = topic
@@ -233,13 +243,14 @@ class Consumer:
             on_background_loop(
                 lambda: AsyncConsumer(
                     topic,
-                    read_from,
+                    address=address,
+                    read_from=read_from,
+                    offset=offset,
                     partition=partition,
                     group=group,
                     position_file=position_file,
                     strict=strict,
                     uncommitted=uncommitted,
-                    address=address,
                     timeout=timeout,
                 )
             )
@@ -263,10 +274,10 @@ class Consumer:
         """The position of the next poll."""
         return self._consumer.read_from
 
-    def seek(self, read_from: ConsumerStart) -> None:
-        """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
-        partition, while other partitions keep their positions."""
-        run(self._consumer.seek(read_from))
+    def seek(self, read_from: ConsumerStart | None = None, *, offset: ReadFrom | None = None) -> None:
+        """Continue at another position, which is given as for a new consumer. Partitions that numbers or offsets by
+        partition do not name keep their positions. Waits for a poll in progress."""
+        run(self._consumer.seek(read_from, offset=offset))
 
     def positions(self) -> dict[int, int]:
         """The position of the next poll by partition. Also works before the first poll."""
@@ -326,16 +337,29 @@ class Admin:
     def describe_group(self, name: str) -> GroupDescription:
         return run(self._admin.describe_group(name))
 
-    def commit_positions(self, group: str, topic: str, read_from: Mapping[int, int]) -> None:
-        run(self._admin.commit_positions(group, topic, read_from))
+    def commit_positions(
+        self,
+        group: str,
+        topic: str,
+        read_from: ConsumerStart | None = None,
+        *,
+        offset: ReadFrom | None = None,
+    ) -> None:
+        run(self._admin.commit_positions(group, topic, read_from, offset=offset))
 
     def delete_group(self, name: str) -> None:
         run(self._admin.delete_group(name))
 
     def create_subscription(
-        self, topic: str, name: str, config: Configs | None = None, *, start: SubscriptionStart = EARLIEST
+        self,
+        topic: str,
+        name: str,
+        config: Configs | None = None,
+        *,
+        read_from: SubscriptionStart | None = None,
+        offset: int | None = None,
     ) -> Subscription:
-        return run(self._admin.create_subscription(topic, name, config, start=start))
+        return run(self._admin.create_subscription(topic, name, config, read_from=read_from, offset=offset))
 
     def alter_subscription(self, topic: str, name: str, config: Configs) -> Subscription:
         return run(self._admin.alter_subscription(topic, name, config))
@@ -349,8 +373,15 @@ class Admin:
     def describe_subscription(self, topic: str, name: str, *, keys_max: int = 10) -> SubscriptionState:
         return run(self._admin.describe_subscription(topic, name, keys_max=keys_max))
 
-    def reset_subscription(self, topic: str, name: str, start: SubscriptionStart) -> None:
-        run(self._admin.reset_subscription(topic, name, start))
+    def reset_subscription(
+        self,
+        topic: str,
+        name: str,
+        read_from: SubscriptionStart | None = None,
+        *,
+        offset: int | None = None,
+    ) -> None:
+        run(self._admin.reset_subscription(topic, name, read_from, offset=offset))
 
     def redrive(self, topic: str, name: str, *, messages_max: int = 0) -> int:
         return run(self._admin.redrive(topic, name, messages_max=messages_max))
@@ -385,12 +416,20 @@ class Admin:
 class Payloads:
     """Bodies by reference. See `AsyncPayloads`."""
 
-    def __init__(self, *, address: ServerAddresses = None, timeout: float = TRANSFER_TIMEOUT_S) -> None:
-        self._payloads = run(on_background_loop(lambda: AsyncPayloads(address=address, timeout=timeout)))
+    def __init__(
+        self,
+        topic: str | None = None,
+        *,
+        address: ServerAddresses = None,
+        timeout: float = TRANSFER_TIMEOUT_S,
+    ) -> None:
+        self._payloads = run(
+            on_background_loop(lambda: AsyncPayloads(topic, address=address, timeout=timeout))
+        )
 
-    def upload(self, topic: str, body: Buffer) -> PayloadReference:
+    def upload(self, body: Buffer, *, topic: str | None = None) -> PayloadReference:
         """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""
-        return run(self._payloads.upload(topic, body))
+        return run(self._payloads.upload(body, topic=topic))
 
     def download(self, reference: PayloadReference) -> bytes:
         """The body. `CorruptPayload` if it does not match the message's reference."""

@@ -1,6 +1,6 @@
 """`Subscriber` and `Publisher`: queues for code without an event loop. Safe to use from several threads.
 
-with Subscriber("127.0.0.1:9999", "orders", "billing") as subscriber:
+with Subscriber("orders", "billing") as subscriber:
     for delivery in subscriber:
         print(delivery.metadata.number, delivery.data())
         delivery.ack()
@@ -18,7 +18,7 @@ from millpond.client.background import on_background_loop, run
 from millpond.client.calls import ServerAddresses
 from millpond.client.delivery import BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
-from millpond.client.message import Sent
+from millpond.client.message import Placed, Sent
 from millpond.client.producer import TIMEOUT_S
 from millpond.client.publisher import INLINE_BYTES_MAX, AsyncPublisher
 from millpond.client.publishing import Attributes, headers_of, published_record
@@ -52,10 +52,10 @@ class Subscriber:
 
     def __init__(
         self,
-        servers: ServerAddresses,
         topic: str,
         subscription: str,
         *,
+        address: ServerAddresses = None,
         consumer: str | None = None,
         prefetch: int = PREFETCH,
         prefetch_bytes: int = PREFETCH_BYTES,
@@ -71,9 +71,9 @@ class Subscriber:
         self._subscriber = run(
             on_background_loop(
                 lambda: _OnBackground(
-                    servers,
                     topic,
                     subscription,
+                    address=address,
                     consumer=consumer,
                     prefetch=prefetch,
                     prefetch_bytes=prefetch_bytes,
@@ -260,19 +260,25 @@ class Publisher:
 
     def __init__(
         self,
-        servers: ServerAddresses = None,
+        topic: str | None = None,
         *,
+        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self._address = arguments.addresses("servers", servers)
+        self.topic = topic
+        self._address = arguments.addresses("address", address)
         self._timeout_s = timeout
         self._compression = compression
         self._publisher = run(
             on_background_loop(
                 lambda: AsyncPublisher(
-                    servers, timeout=timeout, compression=compression, inline_bytes_max=inline_bytes_max
+                    topic,
+                    address=address,
+                    timeout=timeout,
+                    compression=compression,
+                    inline_bytes_max=inline_bytes_max,
                 )
             )
         )
@@ -280,21 +286,37 @@ class Publisher:
         self._carried_bytes_max: dict[str, int] = {}
         self._making = threading.Lock()
 
-    def publish(
+    def send(
         self,
-        topic: str,
-        key: bytes | None,
-        data: bytes | None,
+        value: bytes | None,
         *,
+        topic: str | None = None,
+        key: bytes | None = None,
+        attributes: Attributes | None = None,
+        deliver_at: datetime | int | None = None,
+        delay: float | None = None,
+    ) -> Placed:
+        """Returns when the message is durable, with the place where it is stored. Messages of a key are stored in
+        the order of the calls."""
+        sent = self.submit(
+            value, topic=topic, key=key, attributes=attributes, deliver_at=deliver_at, delay=delay
+        )
+        return sent.result()
+
+    def submit(
+        self,
+        value: bytes | None,
+        *,
+        topic: str | None = None,
+        key: bytes | None = None,
         attributes: Attributes | None = None,
         deliver_at: datetime | int | None = None,
         delay: float | None = None,
     ) -> Sent:
-        """Returns as soon as the message is queued; `result()` of the returned object waits until it is
-        durable. A body that goes to the object store is uploaded first. Messages of a key are stored in the
-        order of the calls."""
-        record = published_record(key, data, headers_of(attributes, deliver_at, delay))
-        arguments.topic("topic", topic)
+        """Like `send`, but returns as soon as the message is queued, with a future of its place. A body that goes
+        to the object store is uploaded first."""
+        record = published_record(value, key, headers_of(attributes, deliver_at, delay))
+        topic = arguments.one_topic(topic, self.topic)
         producer = self._producers.get(topic) or self._producer_of(topic)
         if record.value and len(record.value) > self._carried_bytes_max[topic]:
             record = run(self._publisher.referring(self._publisher.producer(topic), record))

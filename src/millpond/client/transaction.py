@@ -32,14 +32,15 @@ class TransactionOperations:
 
     def publish(
         self,
-        topic: str,
-        key: bytes | None,
-        data: bytes | None,
+        value: bytes | None,
         *,
+        topic: str,
+        key: bytes | None = None,
         attributes: Attributes | None = None,
         partition: int | None = None,
     ) -> None:
-        record = published_record(key, data, headers_of(attributes))
+        """Add a message to the transaction. It is stored when the transaction commits."""
+        record = published_record(value, key, headers_of(attributes))
         assert record.timestamp == NO_TIMESTAMP, "the broker sets the timestamp"
         message = log_pb2.NewMessage(key=record.key, value=record.value)
         for name, value in record.headers:

@@ -19,7 +19,6 @@ from typing import Any, Final, Self, TypeVar
 
 from millpond.broker import Broker
 from millpond.client import Admin, Consumer, Producer
-from millpond.client.consumer import ConsumerStart
 from millpond.model.addresses import INTERFACES
 from millpond.model.errors import MillpondError
 from millpond.model.units import parse_duration_ms
@@ -96,9 +95,9 @@ class Millpond:
         """`options` as for `millpond.Producer`."""
         return self._closed_at_end(Producer(topic, **{"address": self.grpc, **options}))
 
-    def consumer(self, topic: str, read_from: ConsumerStart = 1, **options: Any) -> Consumer:
+    def consumer(self, topic: str, **options: Any) -> Consumer:
         """`options` as for `millpond.Consumer`."""
-        return self._closed_at_end(Consumer(topic, read_from, **{"address": self.grpc, **options}))
+        return self._closed_at_end(Consumer(topic, **{"address": self.grpc, **options}))
 
     def admin(self, **options: Any) -> Admin:
         """`options` as for `millpond.Admin`."""

@@ -80,7 +80,7 @@ class Ledger:
 
 
 def consume(address, ledger, subscribers):
-    subscriber = Subscriber(address, "t", "s", prefetch=50, timeout=5)
+    subscriber = Subscriber("t", "s", address=address, prefetch=50, timeout=5)
     subscribers.append(subscriber)
 
     def handle(delivery):
@@ -156,7 +156,7 @@ async def test_a_connection_that_goes_silent_is_given_up(monkeypatch):
         await broker.queues.create("t", "s", {})
         async with (
             asyncio.timeout(PATIENCE_SECONDS),
-            AsyncSubscriber(proxy.address, "t", "s", timeout=4) as subscriber,
+            AsyncSubscriber("t", "s", address=proxy.address, timeout=4) as subscriber,
         ):
             await broker.produce("t", b"before")
             first = await anext(subscriber)
@@ -184,7 +184,7 @@ def _through(broker, address):
 
 def test_an_ack_whose_answer_was_lost_is_told_so(broker, proxy):
     prepare(broker.address, count=1)
-    with Subscriber(proxy.address, "t", "s", timeout=5) as subscriber:
+    with Subscriber("t", "s", address=proxy.address, timeout=5) as subscriber:
         delivery = next(subscriber)
         proxy.cut()
         outcome = delivery.ack().result(PATIENCE_SECONDS)

@@ -145,7 +145,7 @@ class Insistent(threading.Thread):
             while not self._enough.is_set():
                 placed = producer.send(b"%d" % number)
                 with self.progress:
-                    self.acknowledged.append((placed, b"%d" % number))
+                    self.acknowledged.append((placed.number, b"%d" % number))
                     self.progress.notify_all()
                 number += 1
 

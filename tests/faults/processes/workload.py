@@ -232,7 +232,7 @@ class MillpondReader(Reader):
 
     def __init__(self, name: str, address: str, topic: str) -> None:
         super().__init__(name)
-        self._consumer = millpond.Consumer(topic, 1, address=address, timeout=GIVE_UP_SECONDS)
+        self._consumer = millpond.Consumer(topic, read_from=1, address=address, timeout=GIVE_UP_SECONDS)
 
     def step(self) -> None:
         for message in self._consumer.poll(POLL_SECONDS).messages:
@@ -249,7 +249,7 @@ class QueueReader(Client):
         super().__init__(name)
         self.delivered: list[Delivered] = []
         self._subscriber = millpond.Subscriber(
-            list(servers), topic, subscription, create={"mode": mode}, timeout=GIVE_UP_SECONDS
+            topic, subscription, address=list(servers), create={"mode": mode}, timeout=GIVE_UP_SECONDS
         )
         self._subscriber.start()
         self._open: deque[tuple[Delivered, Any]] = deque()

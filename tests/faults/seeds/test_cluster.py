@@ -120,12 +120,12 @@ def test_s30_a_queue_goes_on_when_the_broker_of_its_partition_fails(running):
     with Admin(address=running[0].grpc) as admin:
         admin.create_subscription("work", "billing", {"mode": "key_shared"})
     values = {f"{number}" for number in range(60)}
-    with Publisher(running[0].grpc, timeout=PATIENCE_SECONDS) as publisher:
+    with Publisher(address=running[0].grpc, timeout=PATIENCE_SECONDS) as publisher:
         for value in values:
-            publisher.publish("work", value.encode(), value.encode())
+            publisher.submit(value.encode(), topic="work", key=value.encode())
     failed = next(each for each in running[1:] if each.grpc in owners(running[0], "work").values())
     done = []
-    with Subscriber(running[0].grpc, "work", "billing", consumer="worker") as subscriber:
+    with Subscriber("work", "billing", address=running[0].grpc, consumer="worker") as subscriber:
         for delivery in subscriber:
             done.append(delivery.data().decode())
             delivery.ack()

@@ -55,7 +55,9 @@ def test_json_that_is_no_message(line):
     ("text", "place"),
     [
         ("oldest", StartPosition("oldest")),
+        ("earliest", StartPosition("oldest")),
         ("newest", StartPosition("newest")),
+        ("latest", StartPosition("newest")),
         ("17", StartPosition("number", 17)),
         ("-17", StartPosition("last", 17)),
         ("-1h30m", StartPosition("ago", 5_400_000)),

@@ -20,7 +20,7 @@ class Setting:
 
     async def produce(self, topic, *values, **named):
         async with self.producer(topic) as producer:
-            return [await producer.send(value, **named) for value in values]
+            return [(await producer.send(value, **named)).number for value in values]
 
     async def create(self, topic, partitions=1, **configs):
         names = {name.replace("_", "."): value for name, value in configs.items()}

@@ -41,6 +41,7 @@ SURROGATE = "\ud800"
 
 TEXT = (None, 1, b"t", ["t"], SURROGATE)
 TOPIC = (None, 1, b"t", ["a", "b"], ("a",), {"a"}, "", "no/slash", "..", "x" * 250, SURROGATE)
+OPTIONAL_TOPIC = TOPIC[1:]
 LABEL = (*TEXT, "")
 OPTIONAL_LABEL = (1, b"g", ["g"], "", SURROGATE)
 FLAG = (None, 1, 0, "yes")
@@ -93,23 +94,11 @@ ATTRIBUTES = (1, "text", [("a", b"x")], {1: b"x"}, {"a": 1}, {"a": True}, {"mill
 CONFIGS = (1, "text", [("a", "b")], {"a": 1}, {"a": None}, {1: "b"}, {"a": True})
 ALTERED_CONFIGS = tuple(each for each in CONFIGS if each != {"a": None})
 SUBSCRIPTION_CONFIGS = (1, "text", [("a", "b")], {"a": 1.5}, {"a": None}, {1: "b"}, {"a": True})
-READ_FROM = (
-    0,
-    -1,
-    "newer",
-    True,
-    1.5,
-    None,
-    b"oldest",
-    [1],
-    {0: 0},
-    {0: "newest"},
-    {"0": 1},
-    {-1: 1},
-    {True: 1},
-)
-POSITIONS = (None, 1, [1], {0: 0}, {0: 1.0}, {0: True}, {"0": 1}, {-1: 1})
-START = (None, 0, -1, True, 1.5, "middle", b"earliest", [1])
+WRONG_POSITIONS = ({0: 1.0}, {0: True}, {0: "latest"}, {"0": 1}, {-1: 1}, {True: 1})
+READ_FROM = (0, -1, "newest", "oldest", True, 1.5, b"earliest", [1], {0: 0}, *WRONG_POSITIONS)
+OFFSET = (-1, "earliest", True, 1.5, b"0", [1], datetime.now(UTC), {0: -1}, *WRONG_POSITIONS)
+START = {"read_from": READ_FROM, "offset": OFFSET}
+ONE_START = {"read_from": (*READ_FROM, {0: 1}), "offset": (*OFFSET, {0: 1})}
 FUNCTION = (None, 1, "print")
 COMPRESSION = (None, 1, "rar", b"none", True)
 
@@ -122,9 +111,9 @@ MESSAGE = {
     "timestamp_ms": TIMESTAMP,
 }
 PUBLISHED = {
-    "topic": TOPIC,
+    "value": BYTES,
+    "topic": OPTIONAL_TOPIC,
     "key": BYTES,
-    "data": BYTES,
     "attributes": ATTRIBUTES,
     "deliver_at": tuple(each for each in TIMESTAMP if not isinstance(each, datetime)),
     "delay": SECONDS,
@@ -147,7 +136,7 @@ WRONG = {
     },
     "Consumer": {
         "topic": TOPIC,
-        "read_from": READ_FROM,
+        **START,
         "partition": PARTITION,
         "group": OPTIONAL_LABEL,
         "reader": OPTIONAL_LABEL,
@@ -157,7 +146,7 @@ WRONG = {
         **CLIENT,
     },
     "Consumer.poll": {"wait": SECONDS, "messages_max": COUNT, "bytes_max": COUNT},
-    "Consumer.seek": {"read_from": READ_FROM},
+    "Consumer.seek": START,
     "Admin": CLIENT,
     "Admin.create_topic": {"name": LABEL, "partitions": (True, 1.0, "1", 0, -1, 10_001), "configs": CONFIGS},
     "Admin.describe_topic": {"name": LABEL},
@@ -170,30 +159,29 @@ WRONG = {
     },
     "Admin.find_by_time": {"topic": LABEL, "timestamp_ms": (None, 1.0, True, "1", 2**63, datetime.now(UTC))},
     "Admin.describe_group": {"name": LABEL},
-    "Admin.commit_positions": {"group": LABEL, "topic": LABEL, "read_from": POSITIONS},
+    "Admin.commit_positions": {"group": LABEL, "topic": LABEL, **START},
     "Admin.delete_group": {"name": LABEL},
-    "Admin.create_subscription": {**NAMED, "config": SUBSCRIPTION_CONFIGS, "start": START},
+    "Admin.create_subscription": {**NAMED, "config": SUBSCRIPTION_CONFIGS, **ONE_START},
     "Admin.alter_subscription": {**NAMED, "config": SUBSCRIPTION_CONFIGS},
     "Admin.delete_subscription": NAMED,
     "Admin.list_subscriptions": {"topic": OPTIONAL_LABEL},
     "Admin.describe_subscription": {**NAMED, "keys_max": (None, True, 1.0, -1, 2**32)},
-    "Admin.reset_subscription": {**NAMED, "start": START},
+    "Admin.reset_subscription": {**NAMED, **ONE_START},
     "Admin.redrive": {**NAMED, "messages_max": (None, True, 1.0, -1, 2**32)},
     "Admin.unblock": NAMED,
     "Admin.drain": {"node_id": (None, True, 1.0, "1", -1), "undo": FLAG},
-    "Payloads": CLIENT,
-    "Payloads.upload": {"topic": TOPIC, "body": (None, *BYTES)},
+    "Payloads": {"topic": OPTIONAL_TOPIC, **CLIENT},
+    "Payloads.upload": {"topic": OPTIONAL_TOPIC, "body": (None, *BYTES)},
     "Payloads.download": {"reference": (None, 1, "reference")},
     "Publisher": {
-        "servers": ADDRESSES,
-        "timeout": TIMEOUT,
+        "topic": OPTIONAL_TOPIC,
+        **CLIENT,
         "compression": COMPRESSION,
         "inline_bytes_max": (None, True, 1.0, "1", -1),
     },
-    "Publisher.publish": PUBLISHED,
-    "AsyncPublisher.submit": PUBLISHED,
+    "Publisher.send": PUBLISHED,
+    "Publisher.submit": PUBLISHED,
     "Subscriber": {
-        "servers": ADDRESSES,
         "topic": TOPIC,
         "subscription": LABEL,
         "consumer": (1, b"c", ["c"], SURROGATE),
@@ -202,14 +190,15 @@ WRONG = {
         "value_bytes_max": COUNT,
         "metadata_only": FLAG,
         "create": SUBSCRIPTION_CONFIGS,
-        "timeout": TIMEOUT,
+        **CLIENT,
         "workers": COUNT,
     },
     "Subscriber.receive": {"wait": SECONDS},
     "Subscriber.run": {"handler": FUNCTION, "workers": (True, 1.0, "1", 0)},
     "Transaction.ack": {"delivery": (None, 1, b"ack")},
     "Transaction.publish": {
-        **{name: PUBLISHED[name] for name in ("topic", "key", "data", "attributes")},
+        **{name: PUBLISHED[name] for name in ("value", "key", "attributes")},
+        "topic": TOPIC,
         "partition": (*PARTITION, -1, 2**32),
     },
     "Delivery.nack": {"delay": NUMBER_OF_SECONDS},
@@ -227,18 +216,14 @@ RIGHT = {
     "value": b"x",
     "values": [b"x"],
     "key": b"k",
-    "data": b"x",
     "body": b"x",
     "reference": PayloadReference("t", "", 1, 0),
     "timestamp_ms": 1,
     "seconds": 1.0,
-    "read_from": {0: 1},
     "before": 1,
     "config": {},
-    "start": "earliest",
     "node_id": 1,
     "handler": print,
-    "servers": NOWHERE,
     "address": NOWHERE,
     "timeout": 0.05,
 }
@@ -248,7 +233,6 @@ CLASSES = {
     "Admin": (Admin, AsyncAdmin),
     "Payloads": (Payloads, AsyncPayloads),
     "Publisher": (Publisher, AsyncPublisher),
-    "AsyncPublisher": (AsyncPublisher,),
     "Subscriber": (Subscriber, AsyncSubscriber),
     "Transaction": (AsyncTransaction,),
     "Delivery": (Delivery, BaseDelivery),
@@ -314,7 +298,7 @@ def _signature(kind, method):
 def made(kind):
     """A client without a broker: nothing is asked before the arguments are checked."""
     if kind is AsyncTransaction:
-        return AsyncSubscriber(NOWHERE, "t", "s", timeout=0.05).transaction()
+        return AsyncSubscriber("t", "s", address=NOWHERE, timeout=0.05).transaction()
     if kind in (Delivery, BaseDelivery):
         return kind(NoLink(), 0, 1, delivery(NoLink(), 1)._raw, 100.0)
     if kind in (Sent, Acknowledgement):
@@ -360,12 +344,11 @@ def test_the_table_knows_every_public_call_and_argument():
             for name, member in inspect.getmembers(kind, callable):
                 if name.startswith("_") or name in NO_ARGUMENTS | INSIDE:
                     continue
-                call = next(each for each in (f"{owner}.{name}", "Publisher.publish") if each in WRONG)
-                missing = set(inspect.signature(member).parameters) - {"self", *WRONG[call]}
+                missing = set(inspect.signature(member).parameters) - {"self", *WRONG[f"{owner}.{name}"]}
                 assert not missing, f"{kind.__name__}.{name}: {missing}"
             if owner in WRONG:
                 arguments_of = set(inspect.signature(kind).parameters)
-                assert arguments_of <= {*WRONG[owner], "clock", "connections"}, kind
+                assert arguments_of <= {*WRONG[owner], "clock"}, kind
 
 
 # -- one wrong message ------------------------------------------------------------------------------------------------
@@ -379,14 +362,14 @@ async def test_a_float_as_timestamp_fails_its_own_call_and_no_neighbour(setting)
         ):
             await producer.submit(b"a", timestamp_ms=time.time() * 1000)
         assert [(await future).number for future in futures] == [1, 2, 3, 4, 5, 6]
-        assert await producer.send(b"later") == 7
+        assert (await producer.send(b"later")).number == 7
 
 
 async def test_a_list_with_one_wrong_value_sends_none_of_them(setting):
     async with setting.producer("t") as producer:
         with pytest.raises(TypeError, match="value must be bytes, not int"):
             await producer.send_many([b"a", 1])
-        assert await producer.send(b"first") == 1
+        assert (await producer.send(b"first")).number == 1
 
 
 def test_values_may_be_a_generator():
@@ -403,7 +386,7 @@ async def test_numbers_that_count_as_integers_are_accepted(setting):
 
     async with setting.producer("t") as producer:
         now_ms = setting.clock.now_ms()
-        assert await producer.send(b"x", partition=Index(0), timestamp_ms=Index(now_ms)) == 1
+        assert (await producer.send(b"x", partition=Index(0), timestamp_ms=Index(now_ms))).number == 1
     async with setting.consumer("t") as consumer:
         assert (await consumer.poll()).messages[0].timestamp_ms == now_ms
 
@@ -455,8 +438,17 @@ def test_an_address_that_is_none_says_what_one_is():
 
 def test_a_wrong_value_is_shown_in_part():
     with pytest.raises(InvalidArgument) as refused:
-        AsyncConsumer("t", {0: "x" * 10_000})
+        AsyncConsumer("t", read_from="x" * 10_000)
     assert len(str(refused.value)) < 400
+
+
+async def test_a_position_is_given_once():
+    with pytest.raises(
+        InvalidArgument, match="offset=3: expected no read_from beside it, but read_from is 1"
+    ):
+        AsyncConsumer("t", read_from=1, offset=3)
+    with pytest.raises(InvalidArgument, match="read_from=None: expected a message number from 1 on"):
+        await AsyncConsumer("t", address=NOWHERE).seek()
 
 
 # -- where the broker is ---------------------------------------------------------------------------------------------
@@ -467,14 +459,14 @@ ALL_CLIENTS = [
     lambda **named: AsyncConsumer("t", **named),
     lambda **named: AsyncAdmin(**named),
     lambda **named: AsyncPayloads(**named),
-    lambda address=None: AsyncSubscriber(address, "t", "s"),
-    lambda address=None: AsyncPublisher(address).producer("t"),
+    lambda **named: AsyncSubscriber("t", "s", **named),
+    lambda **named: AsyncPublisher(**named).producer("t"),
     lambda **named: Producer("t", **named)._producer,
     lambda **named: Consumer("t", **named)._consumer,
     lambda **named: Admin(**named)._admin,
     lambda **named: Payloads(**named)._payloads,
-    lambda address=None: Subscriber(address, "t", "s")._subscriber,
-    lambda address=None: Publisher(address)._publisher.producer("t"),
+    lambda **named: Subscriber("t", "s", **named)._subscriber,
+    lambda **named: Publisher(**named)._publisher.producer("t"),
 ]
 
 
@@ -500,7 +492,7 @@ def test_a_wrong_variable_is_named(monkeypatch):
 async def test_a_client_finds_its_broker_by_the_environment(setting, monkeypatch):
     monkeypatch.setenv(arguments.ADDRESS_VARIABLE, setting.address)
     async with AsyncProducer("t") as producer:
-        assert await producer.send(b"x") == 1
+        assert (await producer.send(b"x")).number == 1
     assert await asyncio.to_thread(_read_one) == b"x"
 
 

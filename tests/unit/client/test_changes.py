@@ -38,7 +38,7 @@ async def make_anew(setting, topic, *values, partitions=1):
 
 async def test_a_topic_that_is_made_anew_is_read_from_its_first_message_on(setting):
     await setting.produce("t", *[b"old"] * 5)
-    async with setting.consumer("t", "newest") as consumer:
+    async with setting.consumer("t", read_from="latest") as consumer:
         assert await consumer.poll() == ([], 6)
         await make_anew(setting, "t", *[b"%d" % number for number in range(8)])
         polled = await consumer.poll()
@@ -71,7 +71,7 @@ async def test_a_strict_consumer_is_told_until_it_says_where_to_go_on(setting):
         for _ in range(2):
             with pytest.raises(TopicReplaced):
                 await consumer.poll()
-        await consumer.seek("oldest")
+        await consumer.seek("earliest")
         assert values(await consumer.poll()) == [b"new 1", b"new 2"]
 
 
@@ -95,7 +95,7 @@ async def test_positions_in_a_file_are_those_of_one_topic(setting, tmp_path):
     async with setting.consumer("t", position_file=at, strict=True) as consumer:
         with pytest.raises(TopicReplaced):
             await consumer.poll()
-    async with setting.consumer("t", 2, position_file=at) as consumer:
+    async with setting.consumer("t", read_from=2, position_file=at) as consumer:
         assert values(await consumer.poll()) == [b"b", b"c"], "it begins at read_from, as without a file"
     async with setting.consumer("t", position_file=at, strict=True) as consumer:
         assert values(await consumer.poll()) == []
@@ -139,10 +139,10 @@ async def test_positions_of_the_new_topic_are_kept_from_its_first_poll_on(settin
 # -- more partitions: consumers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("read_from", [1, "newest", {0: 2}])
+@pytest.mark.parametrize("read_from", [1, "latest", {0: 2}])
 async def test_partitions_that_are_added_are_read_from_their_first_message_on(setting, soon, read_from):
     await setting.produce("t", b"old")
-    async with setting.consumer("t", read_from) as consumer, setting.admin() as admin:
+    async with setting.consumer("t", read_from=read_from) as consumer, setting.admin() as admin:
         await consumer.poll()
         waiting = asyncio.ensure_future(consumer.poll(wait=30.0))
         await asyncio.sleep(0)
@@ -185,7 +185,7 @@ async def test_an_explicit_partition_that_was_added_is_found_at_once(setting):
     async with setting.producer("t") as producer, setting.admin() as admin:
         await producer.send(b"a")
         await admin.alter_topic("t", partitions=3)
-        assert await producer.send(b"b", partition=2) == 1
+        assert (await producer.send(b"b", partition=2)).number == 1
         with pytest.raises(UnknownPartition):
             await producer.send(b"c", partition=3)
         placed = [await (await producer.submit(b"x", key=key)) for key in KEYS]
@@ -210,7 +210,7 @@ async def test_a_limit_that_was_raised_holds_at_once(setting):
             await producer.send(b"x" * 5_000)
         await admin.alter_topic("t", configs={"max.message.bytes": "10000"})
         outcomes = await asyncio.gather(*(producer.send(b"x" * 5_000) for _ in range(10)))
-        assert sorted(outcomes) == list(range(1, 11))
+        assert sorted(outcome.number for outcome in outcomes) == list(range(1, 11))
         assert {lane.batch_bytes for lane in producer._lanes} == {10_000 - producing.HEADER_SIZE}
 
 
@@ -230,7 +230,7 @@ async def test_a_topic_that_was_made_anew_with_fewer_partitions_says_so(setting)
         await make_anew(setting, "t")
         with pytest.raises(UnknownPartition):
             await producer.send(b"a", partition=2)
-        assert await producer.send(b"a", partition=0) == 1
+        assert (await producer.send(b"a", partition=0)).number == 1
 
 
 async def test_without_an_event_loop(setting, soon):

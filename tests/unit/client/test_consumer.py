@@ -1,6 +1,7 @@
 """What a consumer reads, from where, and what it does when others want the same."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import confluent_kafka
 import pytest
@@ -100,23 +101,61 @@ async def test_strict_refuses_what_is_not_there(setting, read_from):
 
 @pytest.mark.parametrize(
     ("read_from", "found"),
-    [(1, [1, 2, 3]), (2, [2, 3]), ("oldest", [1, 2, 3]), ("newest", []), ({0: 3}, [3]), ({}, [1, 2, 3])],
+    [(1, [1, 2, 3]), (2, [2, 3]), ("earliest", [1, 2, 3]), ("latest", []), ({0: 3}, [3]), ({}, [1, 2, 3])],
 )
 async def test_read_from_forms(setting, read_from, found):
     await setting.produce("t", b"a", b"b", b"c")
-    async with setting.consumer("t", read_from) as consumer:
+    async with setting.consumer("t", read_from=read_from) as consumer:
         assert numbers(await consumer.poll()) == found
 
 
-@pytest.mark.parametrize("read_from", [0, -1, "newer", True, 1.5, None, {0: 0}, {0: "newest"}])
+@pytest.mark.parametrize(("offset", "found"), [(0, [0, 1, 2]), (1, [1, 2]), ({0: 2}, [2]), ({}, [0, 1, 2])])
+async def test_a_consumer_begins_at_an_offset(setting, offset, found):
+    await setting.produce("t", b"a", b"b", b"c")
+    async with setting.consumer("t", offset=offset) as consumer:
+        messages = (await consumer.poll()).messages
+        assert [(message.topic, message.offset) for message in messages] == [("t", each) for each in found]
+        await consumer.seek(offset=1)
+        assert [message.number for message in (await consumer.poll()).messages] == [2, 3]
+
+
+async def test_a_consumer_begins_at_a_time(setting):
+    for timestamp_ms in (1_000, 2_000, 3_000):
+        await setting.produce("t", b"x", timestamp_ms=timestamp_ms)
+    async with setting.consumer("t", read_from=datetime.fromtimestamp(2, UTC)) as consumer:
+        assert [message.number for message in (await consumer.poll()).messages] == [2, 3]
+        await consumer.seek(datetime.fromtimestamp(3, UTC))
+        assert [message.number for message in (await consumer.poll()).messages] == [3]
+
+
+async def test_the_positions_of_a_group_are_set_by_name_number_offset_or_time(setting):
+    await setting.create("t", 2)
+    for timestamp_ms in (1_000, 2_000):
+        await setting.produce("t", b"x", timestamp_ms=timestamp_ms, partition=0)
+    async with setting.admin() as admin:
+
+        async def at(*read_from, **offset):
+            await admin.commit_positions("g", "t", *read_from, **offset)
+            positions = (await admin.describe_group("g")).positions
+            return [each.read_from for each in sorted(positions, key=lambda each: each.partition)]
+
+        assert await at("latest") == [3, 1]
+        assert await at("earliest") == [1, 1]
+        assert await at(offset={0: 1}) == [2, 1]
+        assert await at({0: 3}) == [3, 1]
+        assert await at(datetime.fromtimestamp(2, UTC)) == [2, 1]
+        assert await at(1) == [1, 1]
+
+
+@pytest.mark.parametrize("read_from", [0, -1, "newest", True, 1.5, {0: 0}])
 def test_a_wrong_read_from_is_refused_where_it_is_written(read_from):
     with pytest.raises(InvalidRequest, match="read_from"):
-        AsyncConsumer("t", read_from)
+        AsyncConsumer("t", read_from=read_from)
 
 
 async def test_newest_means_from_the_first_poll_on(setting):
     await setting.produce("t", b"old")
-    async with setting.consumer("t", "newest") as consumer:
+    async with setting.consumer("t", read_from="latest") as consumer:
         assert await consumer.positions() == {0: 2}
         await setting.produce("t", b"new")
         assert values(await consumer.poll()) == [b"new"]
@@ -130,7 +169,7 @@ async def test_what_a_poll_says_can_be_given_to_a_new_consumer(setting):
         polled = await consumer.poll()
         assert polled.read_from == {0: 2, 1: 2, 2: 2}
     await setting.produce("t", b"more", partition=1)
-    async with setting.consumer("t", polled.read_from) as consumer:
+    async with setting.consumer("t", read_from=polled.read_from) as consumer:
         assert values(await consumer.poll()) == [b"more"]
 
 

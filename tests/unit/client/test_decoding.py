@@ -41,13 +41,13 @@ def values(polled):
 
 
 def test_all_is_well():
-    messages, error = decode(batch(0, 3) + batch(3, 2), 1, 3, 6)
+    messages, error = decode(batch(0, 3) + batch(3, 2), "t", 1, 3, 6)
     assert [(each.number, each.partition) for each in messages] == [(3, 1), (4, 1), (5, 1)]
     assert error is None
 
 
 def test_what_is_before_the_batch_is_read_and_what_is_behind_is_not():
-    messages, error = decode(batch(0, 3) + unreadable(3, 4) + batch(7, 1), 0, 1, 9)
+    messages, error = decode(batch(0, 3) + unreadable(3, 4) + batch(7, 1), "t", 0, 1, 9)
     assert [each.number for each in messages] == [1, 2, 3]
     assert facts(error) == (0, 3, 7)
 
@@ -56,13 +56,13 @@ def test_a_batch_is_read_whole_or_not_at_all():
     """The last of its records says that it is longer than what is left."""
     data = bytearray(batch(0, 3))
     data[-8] = 0x7E
-    messages, error = decode(bytes(data), 0, 1, 4)
+    messages, error = decode(bytes(data), "t", 0, 1, 4)
     assert (messages, facts(error)) == ([], (0, 0, 3))
 
 
 @pytest.mark.parametrize("wrong", [b"\x00" * 10, b"\x00" * 80])
 def test_a_header_that_says_nothing_is_passed_over_to_where_the_broker_goes_on(wrong):
-    messages, error = decode(batch(0, 3) + wrong, 0, 1, 21)
+    messages, error = decode(batch(0, 3) + wrong, "t", 0, 1, 21)
     assert len(messages) == 3
     assert facts(error) == (0, 3, 20)
 
@@ -95,7 +95,7 @@ async def test_messages_before_it_then_an_error_then_what_follows(damaged):
 
 async def test_the_position_stays_before_it(damaged, tmp_path):
     for before in ([b"1", b"2"], []):
-        async with damaged.consumer("t", 2, position_file=tmp_path / "at") as consumer:
+        async with damaged.consumer("t", read_from=2, position_file=tmp_path / "at") as consumer:
             if before:
                 assert values(await consumer.poll()) == before
             with pytest.raises(UnreadableBatch):
@@ -105,7 +105,7 @@ async def test_the_position_stays_before_it(damaged, tmp_path):
 async def test_other_partitions_go_on(damaged):
     async with damaged.admin() as admin:
         await admin.alter_topic("t", partitions=2)
-    async with damaged.consumer("t", {0: 4}) as consumer:
+    async with damaged.consumer("t", read_from={0: 4}) as consumer:
         for value in (b"x", b"y"):
             await damaged.produce("t", value, partition=1)
             assert values(await consumer.poll()) == [value]
@@ -120,7 +120,8 @@ async def test_other_partitions_go_on(damaged):
 
 
 @pytest.mark.parametrize(
-    ("read_from", "found"), [(2, [2, 3]), ("oldest", [1, 2, 3]), ("newest", []), ({0: 3}, [3]), ({}, [2, 3])]
+    ("read_from", "found"),
+    [(2, [2, 3]), ("earliest", [1, 2, 3]), ("latest", []), ({0: 3}, [3]), ({}, [2, 3])],
 )
 async def test_seek_takes_the_forms_of_read_from(setting, read_from, found):
     await setting.produce("t", b"a", b"b", b"c")
@@ -128,7 +129,7 @@ async def test_seek_takes_the_forms_of_read_from(setting, read_from, found):
         await consumer.poll(messages_max=1)
         await consumer.seek(read_from)
         assert [message.number for message in (await consumer.poll()).messages] == found
-    async with setting.consumer("t", 2) as consumer:
+    async with setting.consumer("t", read_from=2) as consumer:
         await consumer.seek(read_from)
         assert [message.number for message in (await consumer.poll()).messages] == found, "before a poll, too"
 

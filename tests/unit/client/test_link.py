@@ -18,7 +18,7 @@ class Setting:
     def __init__(self, broker):
         self.broker = broker
         self.address = broker.listeners["grpc"]
-        self.subscriber = partial(AsyncSubscriber, self.address, "t", "s")
+        self.subscriber = partial(AsyncSubscriber, "t", "s", address=self.address)
 
 
 @pytest.fixture

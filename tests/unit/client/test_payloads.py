@@ -12,6 +12,7 @@ from millpond.client import payloads as client_payloads
 from millpond.client import transfer
 from millpond.model.errors import (
     CorruptPayload,
+    InvalidArgument,
     InvalidPayload,
     PayloadsNotTaken,
     PayloadTooLarge,
@@ -66,7 +67,7 @@ async def test_a_body_there_and_back(broker, payloads, kind, monkeypatch):
         monkeypatch.setattr(
             transfer, name, lambda *given, name=name, f=original: by_url.append(name) or f(*given)
         )
-    reference = await payloads.upload("films", BODY)
+    reference = await payloads.upload(BODY, topic="films")
     assert (reference.topic, reference.bytes, reference.crc32c) == ("films", len(BODY), crc32c(BODY))
     assert await payloads.download(reference) == BODY
     assert by_url == (["put", "get"] if kind == "s3" else [])
@@ -74,7 +75,7 @@ async def test_a_body_there_and_back(broker, payloads, kind, monkeypatch):
 
 
 async def test_with_a_message(broker, payloads):
-    reference = await payloads.upload("films", BODY)
+    reference = await payloads.upload(BODY, topic="films")
     address = broker.listeners["grpc"]
     async with (
         AsyncProducer("films", address=address) as producer,
@@ -102,10 +103,10 @@ def test_a_header_that_nobody_can_read():
 
 async def test_refusals(payloads):
     with pytest.raises(PayloadsNotTaken):
-        await payloads.upload("plain", b"x")
+        await payloads.upload(b"x", topic="plain")
     with pytest.raises(InvalidPayload):
-        await payloads.upload("films", b"")
-    reference = await payloads.upload("films", b"x")
+        await payloads.upload(b"", topic="films")
+    reference = await payloads.upload(b"x", topic="films")
     elsewhere = PayloadReference("others", reference.id, reference.bytes, reference.crc32c)
     with pytest.raises(UnknownPayload):
         await payloads.download(elsewhere)
@@ -116,13 +117,15 @@ async def test_too_much(tmp_path):
         await broker.log.create_topic("films", 1, {"payload": "reference"})
         async with AsyncPayloads(address=broker.listeners["grpc"]) as payloads:
             with pytest.raises(PayloadTooLarge):
-                await payloads.upload("films", bytes(1001))
-            await payloads.upload("films", bytes(1000))
+                await payloads.upload(bytes(1001), topic="films")
+            await payloads.upload(bytes(1000), topic="films")
 
 
 @pytest.mark.parametrize("found", [b"other", b"shorter", b"longer than it was"])
 async def test_another_body_than_the_message_speaks_of(broker, payloads, found):
-    reference = await payloads.upload("films", b"a body of 18 bytes" if found == b"shorter" else b"right")
+    reference = await payloads.upload(
+        b"a body of 18 bytes" if found == b"shorter" else b"right", topic="films"
+    )
     replace_with(broker, reference, found)
     with pytest.raises(CorruptPayload) as caught:
         await payloads.download(reference)
@@ -130,7 +133,7 @@ async def test_another_body_than_the_message_speaks_of(broker, payloads, found):
 
 
 async def test_a_body_that_is_gone(broker, payloads):
-    reference = await payloads.upload("films", b"x")
+    reference = await payloads.upload(b"x", topic="films")
     broker.store.delete([key_of(broker, reference)])
     with pytest.raises(UnknownPayload):
         await payloads.download(reference)
@@ -139,7 +142,7 @@ async def test_a_body_that_is_gone(broker, payloads):
 async def test_a_body_that_goes_after_its_url_was_given(broker, payloads, kind, monkeypatch):
     if kind != "s3":
         pytest.skip("there are no URLs")
-    reference, get = await payloads.upload("films", b"x"), transfer.get
+    reference, get = await payloads.upload(b"x", topic="films"), transfer.get
 
     def late(*given):
         broker.store.delete([key_of(broker, reference)])
@@ -154,7 +157,7 @@ async def test_a_client_whose_clock_is_wrong_is_told_so(broker):
     clock = SimulatedClock(1_000_000_000_000)
     async with AsyncPayloads(address=broker.listeners["grpc"], clock=clock) as payloads:
         with pytest.raises(InvalidPayload, match="broker's clock"):
-            await payloads.upload("films", b"x")
+            await payloads.upload(b"x", topic="films")
 
 
 async def test_an_answer_that_is_lost(tmp_path):
@@ -164,7 +167,7 @@ async def test_an_answer_that_is_lost(tmp_path):
         await broker.log.create_topic("films", 1, {"payload": "reference"})
         async with AsyncPayloads(address=broker.listeners["grpc"]) as payloads:
             faults.fail_after("put")
-            reference = await payloads.upload("films", BODY)
+            reference = await payloads.upload(BODY, topic="films")
             faults.fail_before("read")
             assert await payloads.download(reference) == BODY
 
@@ -181,7 +184,7 @@ async def test_an_answer_that_is_lost_on_its_way_from_the_store(broker, payloads
         return calls[-1]
 
     monkeypatch.setattr(transfer, "put", forgetful)
-    reference = await payloads.upload("films", BODY)
+    reference = await payloads.upload(BODY, topic="films")
     assert await payloads.download(reference) == BODY
     assert len(calls) == 1  # the broker knew that it was there
 
@@ -197,7 +200,7 @@ async def test_a_store_that_never_answers(broker, payloads, kind, monkeypatch):
 
     monkeypatch.setattr(transfer, "put", failing)
     with pytest.raises(StoreUnavailable):
-        await payloads.upload("films", b"x")
+        await payloads.upload(b"x", topic="films")
     assert len(attempts) == client_payloads.ATTEMPTS_MAX
 
 
@@ -205,7 +208,7 @@ async def test_without_a_broker(monkeypatch):
     monkeypatch.setattr(client_payloads, "ATTEMPTS_MAX", 2)
     async with AsyncPayloads(address="127.0.0.1:1", timeout=2.5) as payloads:
         with pytest.raises(Unreachable):
-            await payloads.upload("films", b"x")
+            await payloads.upload(b"x", topic="films")
 
 
 async def test_closed_in_the_middle(tmp_path):
@@ -214,7 +217,7 @@ async def test_closed_in_the_middle(tmp_path):
         await broker.log.create_topic("films", 1, {"payload": "reference"})
         payloads = AsyncPayloads(address=broker.listeners["grpc"])
         slow = faults.hold("put")
-        uploading = asyncio.create_task(payloads.upload("films", b"x"))
+        uploading = asyncio.create_task(payloads.upload(b"x", topic="films"))
         await asyncio.to_thread(slow.wait_reached)
         await payloads.close()
         with pytest.raises(Stopping):
@@ -222,17 +225,22 @@ async def test_closed_in_the_middle(tmp_path):
         slow.release()
 
 
-async def test_connections_of_another_client_stay_open(broker, payloads):
-    shared = AsyncPayloads(payloads._connections)
-    reference = await shared.upload("films", b"x")
-    await shared.close()
-    assert await payloads.download(reference) == b"x"
+async def test_a_client_with_a_topic_uploads_there_unless_the_call_names_another(broker):
+    async with AsyncPayloads("films", address=broker.listeners["grpc"]) as payloads:
+        references = [await payloads.upload(b"x"), await payloads.upload(b"y", topic="others")]
+        assert [each.topic for each in references] == ["films", "others"]
+        assert [await payloads.download(each) for each in references] == [b"x", b"y"]
+
+
+async def test_a_client_without_a_topic_needs_one_for_each_upload(payloads):
+    with pytest.raises(InvalidArgument, match="topic=None: expected a topic, because the client was created"):
+        await payloads.upload(b"x")
 
 
 def test_without_an_event_loop(millpond):
     millpond.admin().create_topic("films", configs={"payload": "reference"})
     with Payloads(address=millpond.grpc) as payloads:
-        assert payloads.download(payloads.upload("films", BODY)) == BODY
+        assert payloads.download(payloads.upload(BODY, topic="films")) == BODY
 
 
 # -- a URL's other end, by the byte ----------------------------------------------------------------------------------

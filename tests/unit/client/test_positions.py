@@ -41,10 +41,10 @@ async def test_a_consumer_goes_on_where_it_left_off(setting, kept):
 
 async def test_what_was_kept_counts_more_than_where_to_begin(setting, kept):
     await setting.produce("t", b"a", b"b")
-    async with setting.consumer("t", 2, **kept) as consumer:
+    async with setting.consumer("t", read_from=2, **kept) as consumer:
         assert values(await consumer.poll()) == [b"b"]
     await setting.produce("t", b"c")
-    async with setting.consumer("t", "oldest", **kept) as consumer:
+    async with setting.consumer("t", read_from="earliest", **kept) as consumer:
         assert values(await consumer.poll()) == [b"c"]
 
 

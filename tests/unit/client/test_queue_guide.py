@@ -37,12 +37,10 @@ async def test_the_examples_work_in_the_order_of_the_page(tmp_path):
     async with running_broker(grpc=True) as broker:
         address = broker.listeners["grpc"]
         await broker.log.create_topic("orders", 1)
-        await run(
-            sys.executable, "-m", "millpond", *create.split(), env={**os.environ, "MILLPOND_ADDRESS": address}
-        )
+        environment = {**os.environ, "MILLPOND_ADDRESS": address}
+        await run(sys.executable, "-m", "millpond", *create.split(), env=environment)
         for code, printed in EXAMPLES:
-            code = code.replace("127.0.0.1:9999", address)
-            assert await run(sys.executable, "-c", code, cwd=tmp_path) == printed, code
+            assert await run(sys.executable, "-c", code, cwd=tmp_path, env=environment) == printed, code
 
 
 async def test_the_lines_with_curl(tmp_path):

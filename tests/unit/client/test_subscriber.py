@@ -33,12 +33,12 @@ class Setting:
         self.broker = broker
         self.address = broker.listeners["grpc"]
         self.admin = partial(AsyncAdmin, address=self.address)
-        self.publisher = partial(AsyncPublisher, self.address)
-        self.subscriber = partial(AsyncSubscriber, self.address, "t", "s")
+        self.publisher = partial(AsyncPublisher, address=self.address)
+        self.subscriber = partial(AsyncSubscriber, "t", "s", address=self.address)
 
     async def publish(self, *pairs, topic="t", **named):
         async with self.publisher() as publisher:
-            return [await publisher.publish(topic, key, data, **named) for key, data in pairs]
+            return [await publisher.send(data, topic=topic, key=key, **named) for key, data in pairs]
 
     async def state(self):
         async with self.admin() as admin:
@@ -139,7 +139,7 @@ async def test_a_body_by_reference_is_uploaded_and_downloaded(setting):
     await setting.broker.log.create_topic("films", 1, {"payload": "reference"})
     await setting.publish((b"k", b"a long film"), (b"k", None), topic="films")
     create = {"mode": "exclusive"}
-    async with AsyncSubscriber(setting.address, "films", "s", create=create) as subscriber:
+    async with AsyncSubscriber("films", "s", address=setting.address, create=create) as subscriber:
         film, nothing = await take(subscriber, 2)
         assert (film.value, await film.data(), await nothing.data()) == (None, b"a long film", None)
         assert b"bytes=11" in film.metadata.attributes["millpond-payload"]
@@ -151,7 +151,7 @@ async def test_only_large_bodies_go_by_reference_where_the_topic_says_so(setting
     bodies = [b"small", bytes(5_000), bytes(5_001), bytes(1_000_000)]
     await setting.publish(*[(b"k", body) for body in bodies], topic="mixed")
     create = {"mode": "exclusive"}
-    async with AsyncSubscriber(setting.address, "mixed", "s", create=create) as subscriber:
+    async with AsyncSubscriber("mixed", "s", address=setting.address, create=create) as subscriber:
         held = await take(subscriber, len(bodies))
         assert [await each.data() for each in held] == bodies
         by_reference = ["millpond-payload" in each.metadata.attributes for each in held]
@@ -167,10 +167,10 @@ async def test_bodies_by_reference_keep_the_order_of_their_key_though_uploads_do
     async with setting.publisher(inline_bytes_max=100) as publisher:
         upload, uploading, gates = publisher._payloads.upload, [], defaultdict(asyncio.Event)
 
-        async def upload_slowly(topic, body):
+        async def upload_slowly(body, *, topic):
             uploading.append(len(body))
             await gates[len(body)].wait()
-            return await upload(topic, body)
+            return await upload(body, topic=topic)
 
         async def all_upload():
             return len(uploading) == 3
@@ -178,7 +178,9 @@ async def test_bodies_by_reference_keep_the_order_of_their_key_though_uploads_do
         monkeypatch.setattr(publisher._payloads, "upload", upload_slowly)
         for _ in range(2):  # a producer that does not know its topic yet, and one that does
             calls = [
-                asyncio.ensure_future(publisher.publish("mixed", b"k", None if size is None else bytes(size)))
+                asyncio.ensure_future(
+                    publisher.send(None if size is None else bytes(size), topic="mixed", key=b"k")
+                )
                 for size in sizes
             ]
             await until(all_upload)
@@ -307,7 +309,7 @@ async def test_what_follows_a_refused_message_is_not_handled_before_it_though_it
             closing.append(asyncio.ensure_future(subscriber.close()))
 
     closing = []
-    subscriber = AsyncSubscriber(setting.address, "t", "pipelined")
+    subscriber = AsyncSubscriber("t", "pipelined", address=setting.address)
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         await subscriber.run(handle, workers=3)
         await asyncio.gather(*closing)
@@ -423,7 +425,7 @@ async def test_a_transaction_acknowledges_and_publishes_together(setting):
         [delivery] = await take(subscriber, 1)
         async with subscriber.transaction() as transaction:
             transaction.ack(delivery)
-            transaction.publish("invoices", b"k", b"invoice", attributes={"for": "k"})
+            transaction.publish(b"invoice", topic="invoices", key=b"k", attributes={"for": "k"})
         assert transaction.placed == [(0, 1)]
         assert delivery.is_answered
         with pytest.raises(InvalidRequest):
@@ -460,7 +462,7 @@ async def test_a_transaction_with_a_delivery_that_has_gone_to_others_does_nothin
         [new] = await take(subscriber, 1)
         transaction = subscriber.transaction()
         transaction.ack(old)
-        transaction.publish("invoices", b"k", b"invoice")
+        transaction.publish(b"invoice", topic="invoices", key=b"k")
         with pytest.raises(StaleDelivery) as refused:
             await transaction.commit()
         assert refused.value.facts["number"] == 1
@@ -484,8 +486,8 @@ async def test_a_transaction_with_a_message_that_is_refused_creates_no_topic(set
         [delivery] = await take(subscriber, 1)
         transaction = subscriber.transaction()
         transaction.ack(delivery)
-        transaction.publish("receipts", b"k", b"good")
-        transaction.publish(topic, key, data, partition=partition[0] if partition else None)
+        transaction.publish(b"good", topic="receipts", key=b"k")
+        transaction.publish(data, topic=topic, key=key, partition=partition[0] if partition else None)
         with pytest.raises(error):
             await transaction.commit()
         assert [each.name for each in setting.broker.log.topics.all()] == ["t"]
@@ -507,7 +509,7 @@ async def test_a_transaction_with_a_message_that_is_refused_creates_no_topic(set
 async def test_what_cannot_be_attached_to_is_told_to_whoever_iterates(
     setting, topic, subscription, named, error
 ):
-    async with AsyncSubscriber(setting.address, topic, subscription, **named) as subscriber:
+    async with AsyncSubscriber(topic, subscription, address=setting.address, **named) as subscriber:
         with pytest.raises(error):
             await take(subscriber, 1)
         with pytest.raises(error):
@@ -585,7 +587,7 @@ async def test_a_subscriber_that_has_failed_leaves_all_brokers_and_asks_no_more(
 
 async def test_an_exclusive_subscription_has_one_consumer(setting):
     await setting.broker.queues.create("t", "mine", {"mode": "exclusive"})
-    mine = partial(AsyncSubscriber, setting.address, "t", "mine")
+    mine = partial(AsyncSubscriber, "t", "mine", address=setting.address)
     await setting.publish((b"k", b"x"))
     async with mine() as first:
         await take(first, 1)
@@ -632,7 +634,7 @@ async def test_subscriptions_are_administered(setting):
         assert (await admin.describe_subscription("t", "new")).backlog == 0
         await admin.reset_subscription("t", "new", "earliest")
         assert (await admin.describe_subscription("t", "new")).backlog == 1
-        async with AsyncSubscriber(setting.address, "t", "new") as subscriber:
+        async with AsyncSubscriber("t", "new", address=setting.address) as subscriber:
             [delivery] = await take(subscriber, 1)
             await delivery.nack()
             assert await admin.unblock("t", "new") == 1
@@ -643,4 +645,4 @@ async def test_subscriptions_are_administered(setting):
         with pytest.raises(UnknownSubscription):
             await admin.describe_subscription("t", "new")
         with pytest.raises(ValueError, match="middle"):
-            await admin.create_subscription("t", "new", start="middle")
+            await admin.create_subscription("t", "new", read_from="middle")

@@ -108,7 +108,7 @@ def test_the_hand_over_never_forgets_anybody(address):
                 producer.submit(b"x").result(30)
 
         in_threads(work, 4)
-        assert producer.send(b"last") == 401
+        assert producer.send(b"last").number == 401
 
 
 def test_a_hand_over_that_finds_nothing_leaves_the_door_open(address):
@@ -256,7 +256,7 @@ import os, signal, threading
 from millpond import Consumer, Producer
 producer = Producer("t", address={address!r})
 producer.send(b"a")
-consumer = Consumer("t", 2, address={address!r})
+consumer = Consumer("t", read_from=2, address={address!r})
 consumer.positions()
 done = threading.Event()
 def interrupt():  # again and again: a signal that comes just before a thread begins to wait does not wake it
@@ -353,7 +353,7 @@ USE = "producer = Producer('t', address=ADDRESS); producer.send(b'x')"
     ],
 )
 def test_a_child_forked_from_a_process_with_clients_is_told_so(address, child):
-    assert forked(address, USE, child, "print(producer.send(b'y'))") == ["7", "2"]
+    assert forked(address, USE, child, "print(producer.send(b'y').number)") == ["7", "2"]
 
 
 def test_a_child_forked_before_any_client_was_made_is_not_concerned(address):

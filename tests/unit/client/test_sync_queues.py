@@ -29,8 +29,8 @@ def topic(address, request):
 
 
 def publish(address, topic, *pairs, **named):
-    with Publisher(address) as publisher:
-        sent = [publisher.publish(topic, key, data, **named) for key, data in pairs]
+    with Publisher(address=address) as publisher:
+        sent = [publisher.submit(data, topic=topic, key=key, **named) for key, data in pairs]
         return [each.result(WAIT_SECONDS_MAX) for each in sent]
 
 
@@ -41,7 +41,7 @@ def backlog(address, topic):
 
 def test_messages_are_published_delivered_and_acknowledged(address, topic):
     publish(address, topic, *[(b"%d" % number, b"x") for number in range(500)], attributes={"a": "b"})
-    with Subscriber(address, topic, "s") as subscriber:
+    with Subscriber(topic, "s", address=address) as subscriber:
         for count, delivery in enumerate(subscriber, 1):
             assert (delivery.value, delivery.data(), delivery.metadata.attributes) == (
                 b"x",
@@ -58,7 +58,7 @@ def test_messages_are_published_delivered_and_acknowledged(address, topic):
 
 def test_a_nack_comes_back_and_an_extension_is_answered(address, topic):
     publish(address, topic, (b"k", b"x"))
-    with Subscriber(address, topic, "s") as subscriber:
+    with Subscriber(topic, "s", address=address) as subscriber:
         assert next(subscriber).nack(0).result(WAIT_SECONDS_MAX) is Outcome.OK
         again = subscriber.receive(WAIT_SECONDS_MAX)
         assert again.metadata.retry_count == 1
@@ -72,10 +72,10 @@ def test_large_values_and_bodies_by_reference_are_fetched(address, topic):
         admin.create_topic(f"{topic}-films", configs={"payload": "reference"})
     publish(address, f"{topic}-films", (None, b"a film"))
     publish(address, topic, (b"k", bytes(5_000)))
-    with Subscriber(address, f"{topic}-films", "s", create={"mode": "shared"}) as films:
+    with Subscriber(f"{topic}-films", "s", address=address, create={"mode": "shared"}) as films:
         film = next(films)
         assert (film.value, film.data()) == (None, b"a film")
-    with Subscriber(address, topic, "s", value_bytes_max=10) as subscriber:
+    with Subscriber(topic, "s", address=address, value_bytes_max=10) as subscriber:
         large = next(subscriber)
         assert (large.value, large.data()) == (None, bytes(5_000))
 
@@ -84,7 +84,7 @@ def test_a_large_body_goes_by_reference_where_the_topic_says_so(address, topic):
     with Admin(address=address) as admin:
         admin.create_topic(f"{topic}-mixed", configs={"payload": "large", "max.message.bytes": "10000"})
     publish(address, f"{topic}-mixed", (None, b"small"), (None, bytes(20_000)))
-    with Subscriber(address, f"{topic}-mixed", "s", create={"mode": "shared"}) as mixed:
+    with Subscriber(f"{topic}-mixed", "s", address=address, create={"mode": "shared"}) as mixed:
         small, large = next(mixed), next(mixed)
         assert (small.value, large.value, large.data()) == (b"small", None, bytes(20_000))
 
@@ -110,7 +110,7 @@ def test_threads_share_the_work_and_keep_the_order_of_keys(address, topic):
                 done.set()
 
     done = threading.Event()
-    subscriber = Subscriber(address, topic, "s", workers=3)
+    subscriber = Subscriber(topic, "s", address=address, workers=3)
     running_it = threading.Thread(target=subscriber.run, args=[handle])
     running_it.start()
     assert done.wait(WAIT_SECONDS_MAX)
@@ -132,7 +132,7 @@ def test_a_handler_whose_own_work_was_cancelled_has_failed_and_its_thread_goes_o
         done.set()
 
     done = threading.Event()
-    subscriber = Subscriber(address, topic, "s")
+    subscriber = Subscriber(topic, "s", address=address)
     running_it = threading.Thread(target=subscriber.run, args=[handle], daemon=True)
     running_it.start()
     assert done.wait(WAIT_SECONDS_MAX)
@@ -154,7 +154,7 @@ def test_a_handler_that_wants_the_program_to_end_ends_run_and_its_message_is_ref
     def leave(_):
         raise SystemExit(3)
 
-    with Subscriber(address, topic, "s") as subscriber:
+    with Subscriber(topic, "s", address=address) as subscriber:
         running_it = threading.Thread(target=run_it, daemon=True)
         running_it.start()
         running_it.join(WAIT_SECONDS_MAX)
@@ -171,7 +171,7 @@ def test_several_threads_may_iterate_over_one_subscriber(address, topic):
             found.append(int(delivery.value))
             delivery.ack()
 
-    subscriber = Subscriber(address, topic, "s", prefetch=10)
+    subscriber = Subscriber(topic, "s", address=address, prefetch=10)
     threads = [threading.Thread(target=consume) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -185,11 +185,11 @@ def test_several_threads_may_iterate_over_one_subscriber(address, topic):
 
 def test_a_transaction_is_all_or_nothing(address, topic):
     publish(address, topic, (b"k", b"x"))
-    with Subscriber(address, topic, "s") as subscriber:
+    with Subscriber(topic, "s", address=address) as subscriber:
         delivery = next(subscriber)
         with subscriber.transaction() as transaction:
             transaction.ack(delivery)
-            transaction.publish(f"{topic}-out", b"k", b"made of it")
+            transaction.publish(b"made of it", topic=f"{topic}-out", key=b"k")
         assert transaction.placed == [(0, 1)]
     with Consumer(f"{topic}-out", address=address) as consumer:
         assert [each.value for each in consumer.poll().messages] == [b"made of it"]
@@ -197,9 +197,9 @@ def test_a_transaction_is_all_or_nothing(address, topic):
 
 
 def test_what_cannot_be_is_told_and_closing_ends_iteration(address, topic):
-    with Subscriber(address, topic, "nothing") as subscriber, pytest.raises(UnknownSubscription):
+    with Subscriber(topic, "nothing", address=address) as subscriber, pytest.raises(UnknownSubscription):
         next(subscriber)
-    subscriber = Subscriber(address, topic, "s")
+    subscriber = Subscriber(topic, "s", address=address)
     subscriber.pause()
     subscriber.resume()
     threading.Timer(0.05, subscriber.close).start()
@@ -210,7 +210,7 @@ def test_what_cannot_be_is_told_and_closing_ends_iteration(address, topic):
 
 def test_administration(address, topic):
     with Admin(address=address) as admin:
-        admin.create_subscription(topic, "new", start=1)
+        admin.create_subscription(topic, "new", read_from=1)
         assert admin.alter_subscription(topic, "new", {"attempts_max": 3}).config["attempts_max"] == "3"
         assert [each.name for each in admin.list_subscriptions(topic)] == ["new", "s"]
         admin.reset_subscription(topic, "new", "latest")

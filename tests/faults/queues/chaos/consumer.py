@@ -47,7 +47,9 @@ async def main(address, name, seed):
     dice = random.Random(seed)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with AsyncSubscriber(address, "orders", "billing", consumer=name, prefetch=40) as subscriber:
+    async with AsyncSubscriber(
+        "orders", "billing", address=address, consumer=name, prefetch=40
+    ) as subscriber:
         answering = set()
 
         async def work():
