@@ -389,13 +389,13 @@ async def busy_writer(broker):
 
 async def send_and_leave(broker, request, version):
     """A client that disconnects while its change waits to be written; returns when the change has ended."""
-    changes = broker.log._changes
+    changes = broker.log._changes_in_flight
     async with busy_writer(broker):
         async with Client(broker) as client:
             client.send(request, version)
-            await until(lambda: changes.in_flight)
+            await until(lambda: len(changes))
         await until(lambda: not broker.kafka._connections)
-    await until(lambda: not changes.in_flight)
+    await until(lambda: not len(changes))
 
 
 def created(name):

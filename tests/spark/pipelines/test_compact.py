@@ -188,10 +188,10 @@ async def test_a_race_that_is_always_lost_ends_and_says_so(spark, tmp_path, monk
     await filled(tmp_path, partitions=1)
     before = stored(tmp_path, "state")
 
-    def register(tx, compacted, *, now_ms):
+    def commit_compaction(tx, compacted, *, now_ms):
         raise ExtentsChanged
 
-    monkeypatch.setattr(compact, "register", register)
+    monkeypatch.setattr(compact, "commit_compaction", commit_compaction)
     report = compact.run(job_at(tmp_path, spark), ALL)
     assert report["conflicts"] == compact.CONFLICTS_MAX
     assert report["left"] == [{"topic": "state", "partition": 0}]
