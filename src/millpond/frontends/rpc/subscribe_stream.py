@@ -18,9 +18,9 @@ from millpond.frontends.rpc.limits import RpcLimits
 from millpond.model.errors import Defect, InvalidRequest, MillpondError, Stopping, TimedOut
 from millpond.queues import AckResult, Attachment, Deliveries, Event, QueueLimits, Queues, Revocation
 from millpond.queues.deadletters import is_public
+from millpond.queues.deliverer import Delivered
 from millpond.queues.dispatcher_results import OK
 from millpond.queues.dispatcher_state import CREDIT_MAX
-from millpond.queues.partition_queue import Delivered
 from millpond.stubs import queue_pb2 as pb
 
 VALUE_BYTES_DEFAULT = 256 * 1024
