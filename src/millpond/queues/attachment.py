@@ -119,7 +119,7 @@ class Attachment:
     # -- called by the consumer -------------------------------------------------------------------------------
 
     async def take(self, wait_s: float | None = None) -> list[Event]:
-        """Wait for events and return all pending ones. Returns an empty list after `wait_s` or after `nudge`. Raises
+        """Wait for events and return all pending ones. Returns an empty list after `wait_s` or after `wake`. Raises
         when the attachment has ended and no events are left."""
         if not self._events and self.ended is None:
             try:
@@ -134,7 +134,7 @@ class Attachment:
             raise self.ended.copy()
         return events
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Make a waiting `take` return, because its caller has something else to check."""
         self._news.set()
 
@@ -154,15 +154,15 @@ class Attachment:
 
     async def ack(self, ack_ids: Sequence[bytes], *, cumulative: bool = False) -> list[AckResult]:
         """Returns one result for each id, once all successful acknowledgements are durable."""
-        return await self.answer(ack_ids, cumulative=cumulative)
+        return await self.acknowledge(ack_ids, cumulative=cumulative)
 
     async def nack(self, ack_ids: Sequence[bytes], delay_ms: int | None = None) -> list[AckResult]:
-        return await self.answer(nacks=ack_ids, delay_ms=delay_ms)
+        return await self.acknowledge(nacks=ack_ids, delay_ms=delay_ms)
 
     async def extend(self, ack_ids: Sequence[bytes], by_ms: int) -> list[AckResult]:
-        return await self.answer(extends=ack_ids, by_ms=by_ms)
+        return await self.acknowledge(extends=ack_ids, by_ms=by_ms)
 
-    async def answer(
+    async def acknowledge(
         self,
         acks: Sequence[bytes] = (),
         nacks: Sequence[bytes] = (),

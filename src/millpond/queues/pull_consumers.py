@@ -269,7 +269,7 @@ class PullConsumers:
         return puller
 
     def _decode_ids(self, ack_ids: Sequence[str]) -> list[bytes]:
-        most = self._limits.answers_per_request_max
+        most = self._limits.acks_per_request_max
         if len(ack_ids) > most:
             raise InvalidRequest(reason=f"{len(ack_ids)} ids are more than {most}")
         return [from_text(each) for each in ack_ids]
