@@ -89,14 +89,14 @@ async def test_a_transaction_whose_partition_is_closed_meanwhile_does_not_happen
         await stage.publish(b"%d" % partition, partition=partition)
     held = await worker.take(2)
     first, second = queue_of(stage, 0), queue_of(stage, 1)
-    begin = first.begin_save
+    begin = first.saves.begin
 
     async def begin_and_close():
         begun = await begin()
         second.close(SubscriptionReplaced(subscription="billing"))
         return begun
 
-    first.begin_save = begin_and_close  # as when a dead letter of it must be read first
+    first.saves.begin = begin_and_close  # as when a dead letter of it must be read first
     with pytest.raises(MillpondError):
         await commit(stage, held, b"one")
     assert await stage.values("out") == []

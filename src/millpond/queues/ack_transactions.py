@@ -48,7 +48,7 @@ async def commit(
     )
     async with contextlib.AsyncExitStack() as locks:
         for queue in queues:
-            await locks.enter_async_context(queue.save_lock)
+            await locks.enter_async_context(queue.saves.lock)
         doing = asyncio.ensure_future(_commit_locked(locks.pop_all(), log, queues, resolved, appends))
     return await asyncio.shield(doing)
 
@@ -69,7 +69,7 @@ async def _commit_locked(
         for log_partition, data in appends.items():
             log.check_joint(log_partition, data)
         for queue, ack_id in filter(None, resolved):
-            queue.ack(ack_id)
+            queue.dispatcher.ack(ack_id.offset, ack_id.epoch, ack_id.token)
         return results, await _do(log, queues, appends)
 
 
@@ -85,7 +85,7 @@ def result_of(resolved: Resolved | None) -> AckResult:
 async def _save_earlier(log: Log, queues: Sequence[PartitionQueue]) -> None:
     """Save earlier acknowledgements that are not saved yet."""
     for queue in queues:
-        if queue.has_unsaved and (save := await queue.begin_save()) is not None:
+        if queue.saves.has_unsaved and (save := await queue.saves.begin()) is not None:
             await _save_one(log, queue, save)
 
 
@@ -96,7 +96,7 @@ async def _save_one(log: Log, queue: PartitionQueue, save: StateSave) -> None:
         close_queues_with_dead_letters([(queue, save)])
         raise
     if held[0]:
-        queue.end_save()
+        queue.saves.end()
     else:
         queue.close(NotOwner())
 
@@ -112,12 +112,12 @@ async def _do(
             queue.close(SubscriptionReplaced(subscription=queue.subscription.name))
         raise
     for queue in queues:
-        queue.end_save()
+        queue.saves.end()
     return placed
 
 
 async def _begun(queue: PartitionQueue) -> StateSave:
-    save = await queue.begin_save()
+    save = await queue.saves.begin()
     if save is None:  # it has been closed
         raise NotOwner
     return save

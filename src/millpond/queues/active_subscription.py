@@ -57,9 +57,7 @@ class ActiveSubscription:
         """Apply an altered subscription config to all queues from now on."""
         self.subscription = subscription
         for queue in self.queues.values():
-            queue.subscription = subscription
-            queue.dispatcher.config = subscription.config
-            queue.wake()
+            queue.alter(subscription)
 
     def connect(self) -> None:
         """Attach every consumer to every queue it is not attached to yet."""
@@ -67,8 +65,8 @@ class ActiveSubscription:
             for attachment in self.attachments.values():
                 if attachment.queues.get(number) is not queue:
                     attachment.queues[number] = queue
-                    queue.attach(attachment.name, attachment, attachment.consumer_credit)
-                    queue.pause(attachment.name, paused=attachment.paused)
+                    queue.deliverer.attach(attachment.name, attachment, attachment.consumer_credit)
+                    queue.deliverer.pause(attachment.name, paused=attachment.paused)
 
     def detach(self, name: str, error: MillpondError, *, graceful: bool) -> Attachment | None:
         """Detach a consumer. Returns its attachment, or None if no consumer has this name."""
@@ -76,7 +74,7 @@ class ActiveSubscription:
         if attachment is None:
             return None
         for queue in self.queues.values():
-            queue.detach(name, graceful=graceful)
+            queue.deliverer.detach(name, graceful=graceful)
         attachment.queues = {}
         attachment.end(error)
         return attachment

@@ -315,12 +315,12 @@ class ActiveSubscriptions:
 async def _finish(queue: PartitionQueue) -> None:
     """Stop delivery, save all changes, and close the queue. Acknowledgements may arrive while others are being saved,
     and each of them needs a response, so this saves repeatedly for up to `FINAL_ACKS_S`."""
-    for name in queue.consumers:
-        queue.pause(name, paused=True)
+    for name in queue.deliverer.consumers:
+        queue.deliverer.pause(name, paused=True)
     until = asyncio.get_running_loop().time() + FINAL_ACKS_S
     with contextlib.suppress(MillpondError):
         while queue.dispatcher.is_dirty and asyncio.get_running_loop().time() < until:
-            await queue.saved()
+            await queue.saves.when_saved()
     queue.close(NotOwner())
 
 

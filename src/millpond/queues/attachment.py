@@ -9,9 +9,10 @@ from typing import Final
 from millpond.catalog.subscriptions import StoredSubscription
 from millpond.model.errors import MillpondError
 from millpond.queues.ackids import AckId, AckIdCodec
+from millpond.queues.deliverer import Delivered
 from millpond.queues.dispatcher_results import OK, AckResult, Revoked
 from millpond.queues.dispatcher_state import ConsumerCredit
-from millpond.queues.partition_queue import Delivered, PartitionQueue
+from millpond.queues.partition_queue import PartitionQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,7 @@ class Attachment:
 
     # -- called by partitions ---------------------------------------------------------------------------------
 
-    def deliver(self, queue: PartitionQueue, deliveries: Sequence[Delivered]) -> None:
-        partition, epoch = queue.state_key.partition, queue.dispatcher.epoch
+    def deliver(self, partition: int, epoch: int, deliveries: Sequence[Delivered]) -> None:
         encode, known = self._ack_ids.encode, self._known
         if len(known) + len(deliveries) > KNOWN_MAX:
             known.clear()
@@ -93,14 +93,13 @@ class Attachment:
         else:
             self._enqueue(Deliveries(partition, epoch, sealed))
 
-    def revoke(self, queue: PartitionQueue, revoked: Sequence[Revoked]) -> None:
-        partition, epoch = queue.state_key.partition, queue.dispatcher.epoch
+    def revoke(self, partition: int, epoch: int, revoked: Sequence[Revoked]) -> None:
         ids = [self._ack_ids.encode(partition, epoch, each.offset, each.token) for each in revoked]
         self._enqueue(Revocation(partition, ids))
 
-    def on_partition_lost(self, queue: PartitionQueue, error: MillpondError) -> None:
-        self.queues.pop(queue.state_key.partition, None)
-        self._enqueue(PartitionLost(queue.state_key.partition, error))
+    def on_partition_lost(self, partition: int, error: MillpondError) -> None:
+        self.queues.pop(partition, None)
+        self._enqueue(PartitionLost(partition, error))
         self._on_lost()
 
     def on_credit_returned(self) -> None:
@@ -120,7 +119,7 @@ class Attachment:
     # -- called by the consumer -------------------------------------------------------------------------------
 
     async def take(self, wait_s: float | None = None) -> list[Event]:
-        """Wait for events and return all pending ones. Returns an empty list after `wait_s` or after `nudge`. Raises
+        """Wait for events and return all pending ones. Returns an empty list after `wait_s` or after `wake`. Raises
         when the attachment has ended and no events are left."""
         if not self._events and self.ended is None:
             try:
@@ -135,7 +134,7 @@ class Attachment:
             raise self.ended.copy()
         return events
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Make a waiting `take` return, because its caller has something else to check."""
         self._news.set()
 
@@ -146,24 +145,24 @@ class Attachment:
     def grant(self, messages: int, size: int | None = None) -> None:
         self.consumer_credit.add(messages, size)
         for queue in self.queues.values():
-            queue.mark_alive(self.name)
+            queue.deliverer.mark_alive(self.name)
 
     def pause(self, *, paused: bool) -> None:
         self.paused = paused
         for queue in self.queues.values():
-            queue.pause(self.name, paused=paused)
+            queue.deliverer.pause(self.name, paused=paused)
 
     async def ack(self, ack_ids: Sequence[bytes], *, cumulative: bool = False) -> list[AckResult]:
         """Returns one result for each id, once all successful acknowledgements are durable."""
-        return await self.answer(ack_ids, cumulative=cumulative)
+        return await self.acknowledge(ack_ids, cumulative=cumulative)
 
     async def nack(self, ack_ids: Sequence[bytes], delay_ms: int | None = None) -> list[AckResult]:
-        return await self.answer(nacks=ack_ids, delay_ms=delay_ms)
+        return await self.acknowledge(nacks=ack_ids, delay_ms=delay_ms)
 
     async def extend(self, ack_ids: Sequence[bytes], by_ms: int) -> list[AckResult]:
-        return await self.answer(extends=ack_ids, by_ms=by_ms)
+        return await self.acknowledge(extends=ack_ids, by_ms=by_ms)
 
-    async def answer(
+    async def acknowledge(
         self,
         acks: Sequence[bytes] = (),
         nacks: Sequence[bytes] = (),
@@ -178,10 +177,12 @@ class Attachment:
         touched: dict[PartitionQueue, None] = {}
         results = self._each(acks, _ack_through if cumulative else _ack, touched)
         if nacks:
-            results += self._each(nacks, lambda queue, *which: queue.nack(*which, delay_ms), touched)
+            results += self._each(
+                nacks, lambda queue, *which: queue.deliverer.nack(*which, delay_ms), touched
+            )
         if extends:
-            results += self._each(extends, lambda queue, *which: queue.extend(*which, by_ms))
-        lost = await _lost_of([(queue.state_key.partition, queue.saved()) for queue in touched])
+            results += self._each(extends, lambda queue, *which: queue.deliverer.extend(*which, by_ms))
+        lost = await _lost_of([(queue.state_key.partition, queue.saves.when_saved()) for queue in touched])
         if not lost:
             return results
         ids = [*acks, *nacks, *extends]
@@ -215,7 +216,9 @@ class Attachment:
                 if touched is not None:
                     touched[queue] = None
             elif result is AckResult.STALE:
-                queue.mark_alive(self.name)  # too late to count, but it shows that the consumer is alive
+                queue.deliverer.mark_alive(
+                    self.name
+                )  # too late to count, but it shows that the consumer is alive
         return results
 
     def _unless_lost(self, result: AckResult, ack_id: bytes, lost: set[int]) -> AckResult:

@@ -12,7 +12,7 @@ class QueueLimits:
     """Consumers per subscription."""
     subscriptions_max: int = 1_000
     """Subscriptions per topic."""
-    answers_per_request_max: int = 10_000
+    acks_per_request_max: int = 10_000
     """Acks, nacks and extends in one request."""
     read_bytes: int = 256 * KIB
     """Bytes read from the log at a time."""

@@ -22,11 +22,11 @@ from millpond.model.errors import (
 )
 from millpond.queues.ackids import from_text, to_text
 from millpond.queues.attachment import Attachment, Deliveries, Event, PartitionLost, Revocation
+from millpond.queues.deliverer import Delivered
 from millpond.queues.dispatcher_results import AckResult
 from millpond.queues.dispatcher_state import UNLIMITED
 from millpond.queues.feed import size_of
 from millpond.queues.limits import QueueLimits
-from millpond.queues.partition_queue import Delivered
 from millpond.queues.queues import Queues
 from millpond.records import Record
 
@@ -269,7 +269,7 @@ class PullConsumers:
         return puller
 
     def _decode_ids(self, ack_ids: Sequence[str]) -> list[bytes]:
-        most = self._limits.answers_per_request_max
+        most = self._limits.acks_per_request_max
         if len(ack_ids) > most:
             raise InvalidRequest(reason=f"{len(ack_ids)} ids are more than {most}")
         return [from_text(each) for each in ack_ids]

@@ -74,7 +74,7 @@ class Saver:
 
     def _take_free(self) -> list[PartitionQueue]:
         """The partitions to be saved together now. Starts a separate save for those that need dead letters."""
-        free = [queue for queue in self._dirty if queue.save_lock.is_free]
+        free = [queue for queue in self._dirty if queue.saves.lock.is_free]
         together = []
         for queue in free:
             del self._dirty[queue]
@@ -98,7 +98,7 @@ class Saver:
         saves: list[tuple[PartitionQueue, StateSave]] = []
         async with _all_save_locks(queues):
             try:
-                saves = [(queue, save) for queue in queues if (save := await queue.begin_save()) is not None]
+                saves = [(queue, save) for queue in queues if (save := await queue.saves.begin()) is not None]
                 held = await self._write([save for _, save in saves])
                 for (queue, save), is_held in zip(saves, held, strict=True):
                     self._after(queue, save, is_held)
@@ -138,7 +138,7 @@ class Saver:
         if not held:
             queue.close(NotOwner())
             return
-        queue.end_save()
+        queue.saves.end()
         if save.dead:
             self._on_letters()
         if queue.dispatcher.is_dirty:
@@ -156,7 +156,7 @@ def close_queues_with_dead_letters(saves: list[tuple[PartitionQueue, StateSave]]
 
 def _needs_letters(queue: PartitionQueue) -> bool:
     try:
-        return queue.needs_letters
+        return queue.saves.needs_letters
     except Exception as error:  # a bug must detach this queue's consumers only
         logger.exception(
             "unexpected error in subscription state; detaching consumers",
@@ -185,8 +185,8 @@ class _all_save_locks:  # noqa: N801  # used as a function
 
     async def __aenter__(self) -> None:
         for queue in self._queues:
-            await queue.save_lock.acquire()
+            await queue.saves.lock.acquire()
 
     async def __aexit__(self, *_: object) -> None:
         for queue in self._queues:
-            queue.save_lock.release()
+            queue.saves.lock.release()

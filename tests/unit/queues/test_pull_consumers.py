@@ -197,7 +197,7 @@ async def test_one_that_was_replaced_hears_it_and_attaches_again(broker, pulling
 
 
 async def test_there_is_a_limit_to_consumers_and_to_ids(broker):
-    pulling = PullConsumers(broker.queues, replace(LIMITS, pullers_max=1, answers_per_request_max=2))
+    pulling = PullConsumers(broker.queues, replace(LIMITS, pullers_max=1, acks_per_request_max=2))
     await offsets(pulling, ANNE)
     await offsets(pulling, ANNE)
     with pytest.raises(SubscriptionBusy, match="1 consumers"):

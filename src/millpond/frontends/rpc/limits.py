@@ -14,9 +14,9 @@ class RpcLimits:
     requests_bytes_max: int = 256 * MIB
     """Maximum total size of requests in progress; further requests are refused (RESOURCE_EXHAUSTED). gRPC
     reads a request completely before the broker can refuse it, so one request per open call comes on top."""
-    answers_bytes_max: int = 256 * MIB
+    responses_bytes_max: int = 256 * MIB
     """Maximum total size of poll responses in progress. Responses get smaller as this limit is approached."""
-    answer_bytes_min: int = 64 * 1024
+    response_bytes_min: int = 64 * 1024
     """Lower bound for that shrinking of responses."""
     stream_requests_max: int = 256
     """Maximum number of unanswered requests per stream; beyond it the stream is not read."""
@@ -29,7 +29,7 @@ class RpcLimits:
     """A response with deliveries is sent as soon as it reaches this size."""
     unread_bytes_max: int = 8 * MIB
     """Maximum size of deliveries in flight to one consumer, whatever its credit."""
-    answers_in_progress_max: int = 32
+    acks_in_progress_max: int = 32
     """Maximum number of acknowledgement requests (`Answers`) of one consumer whose results it has not read.
     Beyond it the stream is not read."""
     write_ms_max: int = 30_000

@@ -130,8 +130,8 @@ class QueueService:
 
     async def commit(self, request: pb.CommitRequest, _: Context) -> pb.CommitResponse:
         count = len(request.acks)
-        if count > self._queue_limits.answers_per_request_max:
-            limit = self._queue_limits.answers_per_request_max
+        if count > self._queue_limits.acks_per_request_max:
+            limit = self._queue_limits.acks_per_request_max
             raise InvalidRequest(reason=f"{count} acknowledgements, and {limit} are allowed")
         commit = (request.topic, request.subscription, request.consumer, list(request.acks))
         results = await self._queues.check_commit(*commit)

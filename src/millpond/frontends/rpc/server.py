@@ -88,7 +88,7 @@ class RpcServer:
 
     async def serve(self, services: RpcServices) -> None:
         assert self._server is not None, "bind() comes first"
-        response_memory = ResponseMemory(self._limits.answers_bytes_max, self._limits.answer_bytes_min)
+        response_memory = ResponseMemory(self._limits.responses_bytes_max, self._limits.response_bytes_min)
         self._log = LogService(
             services.messages, services.poller, services.transactions, response_memory, self._limits
         )

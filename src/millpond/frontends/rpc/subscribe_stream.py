@@ -18,9 +18,9 @@ from millpond.frontends.rpc.limits import RpcLimits
 from millpond.model.errors import Defect, InvalidRequest, MillpondError, Stopping, TimedOut
 from millpond.queues import AckResult, Attachment, Deliveries, Event, QueueLimits, Queues, Revocation
 from millpond.queues.deadletters import is_public
+from millpond.queues.deliverer import Delivered
 from millpond.queues.dispatcher_results import OK
 from millpond.queues.dispatcher_state import CREDIT_MAX
-from millpond.queues.partition_queue import Delivered
 from millpond.stubs import queue_pb2 as pb
 
 VALUE_BYTES_DEFAULT = 256 * 1024
@@ -97,7 +97,7 @@ class SubscribeStream:
         self._value_bytes_max = -1 if attach.metadata_only else attach.value_bytes_max or VALUE_BYTES_DEFAULT
         self._window = ByteWindow(limits.unread_bytes_max)
         attachment.consumer_credit.add(0, 0)  # the window needs bytes counted, even if the consumer does not
-        self._room = asyncio.Semaphore(limits.answers_in_progress_max)
+        self._room = asyncio.Semaphore(limits.acks_in_progress_max)
         self._acknowledging: set[asyncio.Task[None]] = set()
         self._results: list[pb.Results] = []
         self._writing: asyncio.Task[object] | None = None
@@ -112,7 +112,7 @@ class SubscribeStream:
             self._detached = True
             self._failure = error
             self._queues.detach(self.attachment, graceful=graceful)
-            self.attachment.nudge()
+            self.attachment.wake()
         if self._reading is not None:
             self._reading.cancel()
 
@@ -302,13 +302,13 @@ class SubscribeStream:
 
     def _check(self, answers: pb.Answers) -> None:
         count = len(answers.acks) + len(answers.nacks) + len(answers.extends)
-        if count > self._queue_limits.answers_per_request_max:
-            limit = self._queue_limits.answers_per_request_max
+        if count > self._queue_limits.acks_per_request_max:
+            limit = self._queue_limits.acks_per_request_max
             raise InvalidRequest(reason=f"{count} acknowledgements in one request, and {limit} are allowed")
 
     async def _acknowledge(self, answers: pb.Answers) -> None:
         delay_ms = answers.nack_delay_ms if answers.HasField("nack_delay_ms") else None
-        found = await self.attachment.answer(
+        found = await self.attachment.acknowledge(
             answers.acks,
             answers.nacks,
             answers.extends,
@@ -319,7 +319,7 @@ class SubscribeStream:
         codes = [ANSWER_OK if each is OK else ACK_RESULT_CODES[each] for each in found]
         results = pb.Results(request=answers.request, answers=codes)
         self._results.append(results)
-        self.attachment.nudge()
+        self.attachment.wake()
 
     def _on_acknowledged(self, acknowledging: "asyncio.Task[None]") -> None:
         self._acknowledging.discard(acknowledging)

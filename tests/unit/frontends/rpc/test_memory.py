@@ -50,7 +50,9 @@ def test_answers_get_smaller_the_more_there_are_but_not_below_the_least():
 
 @pytest.fixture
 def narrow(monkeypatch):
-    limits = RpcLimits(requests_bytes_max=100 * KIB, answers_bytes_max=1_600 * KIB, answer_bytes_min=2 * KIB)
+    limits = RpcLimits(
+        requests_bytes_max=100 * KIB, responses_bytes_max=1_600 * KIB, response_bytes_min=2 * KIB
+    )
     monkeypatch.setattr(Settings, "rpc_limits", lambda _: limits)
 
 

@@ -441,7 +441,7 @@ async def test_a_consumer_that_takes_nothing_is_disconnected_and_its_messages_go
 
 
 async def test_one_that_does_not_take_its_results_is_not_listened_to(monkeypatch):
-    few = replace(Settings().rpc_limits(), answers_in_progress_max=3)
+    few = replace(Settings().rpc_limits(), acks_in_progress_max=3)
     monkeypatch.setattr(Settings, "rpc_limits", lambda _: few)
     async with serving() as (broker, wire):
         await produce(wire, message(b"a"))
