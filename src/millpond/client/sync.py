@@ -1,22 +1,16 @@
-"""The same clients for code without an event loop: `Producer`, `Consumer`, `Admin`, `Payloads`.
+"""The same clients for code without an event loop: `Consumer`, `Admin`, `Payloads`.
 
-    with Producer("orders") as producer, Consumer("orders") as consumer:
-        placed = producer.send(b"one")
+    with Consumer("orders") as consumer:
         messages, read_from = consumer.poll()
 
 All of them share one event loop in a background thread. Safe to use from several threads.
 """
 
-import asyncio
-import threading
-import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-from millpond.client import arguments, forks
 from millpond.client.admin import (
     AsyncAdmin,
     BrokerDescription,
@@ -25,200 +19,21 @@ from millpond.client.admin import (
     Topic,
     TopicDescription,
 )
-from millpond.client.background import background, on_background_loop, run
+from millpond.client.background import on_background_loop, run
 from millpond.client.calls import ServerAddresses
 from millpond.client.cluster import Cluster
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, ConsumerStart
-from millpond.client.lane import QueuedRecord
 from millpond.client.message import (
     Message,
-    MessageHeaders,
-    Placed,
     Polled,
     ReadFrom,
-    Sent,
-    record_of,
-    records_of,
 )
 from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
 from millpond.client.payloads import AsyncPayloads, PayloadReference
-from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, STALE, TIMEOUT_S, AsyncProducer
+from millpond.client.producer import TIMEOUT_S
 from millpond.client.subscriptions import Configs, Subscription, SubscriptionState
 from millpond.client.subscriptions import NewSubscriptionStart as SubscriptionStart
-from millpond.model.errors import MillpondError
-from millpond.records import Buffer, Record, encoded_size_max
-
-INBOX_BYTES_MAX: Final = 1024 * 1024
-"""Limit for messages that are submitted and not yet moved to the producer. Beyond it, `submit` waits."""
-MOVE_BATCH_MAX: Final = 200
-
-
-class Producer:
-    """Messages to one topic, durable when `send` returns, and stored once. See `AsyncProducer` for the arguments."""
-
-    def __init__(
-        self,
-        topic: str,
-        *,
-        address: ServerAddresses = None,
-        timeout: float = TIMEOUT_S,
-        compression: str = "none",
-        batch_bytes: int = BATCH_BYTES,
-        buffer_bytes_max: int = BUFFER_BYTES_MAX,
-    ) -> None:
-        self.topic = topic
-        self._producer = run(
-            on_background_loop(
-                lambda: AsyncProducer(
-                    topic,
-                    address=address,
-                    timeout=timeout,
-                    compression=compression,
-                    batch_bytes=batch_bytes,
-                    buffer_bytes_max=buffer_bytes_max,
-                )
-            )
-        )
-        self._timeout_s = timeout
-        self._inbox: deque[tuple[QueuedRecord, int | None, float]] = deque()
-        self._inbox_bytes = 0
-        self._inbox_bytes_max = min(buffer_bytes_max, INBOX_BYTES_MAX)
-        self._changing = threading.Lock()
-        self._has_room = threading.Condition(self._changing)
-        self._is_draining = False
-        self._drain_lock = asyncio.Lock()
-
-    def send(
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: MessageHeaders = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> Placed:
-        """Returns when the message is durable, with the place where it is stored."""
-        sent = self.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
-        return sent.result()
-
-    def send_many(self, values: Iterable[bytes | None], *, partition: int | None = None) -> list[Placed]:
-        """Returns when all of them are durable, with the places where they are stored, in order. A list or tuple is
-        checked as a whole before any of it is sent."""
-        partition = arguments.optional(arguments.number, "partition", partition)
-        sents = [self.submit_record(record, partition) for record in records_of(values)]
-        return [sent.result() for sent in sents]
-
-    def submit(
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: MessageHeaders = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> Sent:
-        """Like `send`, but returns as soon as the message is queued, with a future of its place. Waits while the
-        buffer is full. Messages to a partition are stored in the order of their submits."""
-        record = record_of(value, key, headers, timestamp_ms)
-        if partition is not None:
-            partition = arguments.number("partition", partition)
-        return self.submit_record(record, partition)
-
-    def submit_record(self, record: Record, partition: int | None = None) -> Sent:
-        """The rest of `submit`, for a message that was checked."""
-        forks.check()
-        sent = Sent()
-        entry = QueuedRecord(record, encoded_size_max(record), sent)
-        deadline = time.monotonic() + self._timeout_s
-        with self._changing:
-            while self._inbox and self._inbox_bytes >= self._inbox_bytes_max:
-                self._has_room.wait()
-            self._inbox.append((entry, partition, deadline))
-            self._inbox_bytes += entry.size
-            must_drain, self._is_draining = not self._is_draining, True
-        if must_drain:  # otherwise a drain is running already, and waking a loop is expensive
-            asyncio.run_coroutine_threadsafe(self._drain(), background.loop())
-        return sent
-
-    def flush(self) -> None:
-        """Wait until every submitted message has a result."""
-        run(self._flush())
-
-    def close(self) -> None:
-        """Send all submitted messages, then close. Messages without a response at the timeout fail."""
-        run(self._close())
-
-    def abort(self) -> None:
-        """Close immediately: messages without a response fail."""
-        run(self._producer.abort())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def _flush(self) -> None:
-        await self._drain()
-        await self._producer.flush()
-
-    async def _close(self) -> None:
-        try:
-            await self._drain()
-        finally:
-            await self._producer.close()
-
-    async def _drain(self) -> None:
-        """Move submitted messages to the producer, in order, until none is left. A message that is submitted
-        at the same time is either moved here, or starts another drain, which waits for this one."""
-        async with self._drain_lock:
-            while self._has_more():
-                await self._move_some()
-
-    def _has_more(self) -> bool:
-        with self._changing:
-            self._is_draining = bool(self._inbox)
-            return self._is_draining
-
-    async def _move_some(self) -> None:
-        """Every error goes to the callers that wait for the messages."""
-        refusal: Exception | None = None
-        try:
-            await self._producer.ready()
-        except Exception as error:  # noqa: BLE001
-            refusal = error
-        moved_bytes = 0
-        for _ in range(min(MOVE_BATCH_MAX, len(self._inbox))):
-            entry, partition, deadline = self._inbox.popleft()
-            moved_bytes += entry.size
-            try:
-                if refusal is not None:
-                    raise refusal
-                self._producer.put(entry, partition, deadline)
-            except STALE:
-                await self._place(entry, partition, deadline)
-            except Exception as error:  # noqa: BLE001
-                _refuse(entry, error)
-            if not self._producer.has_room:
-                break
-        with self._changing:
-            self._inbox_bytes -= moved_bytes
-            if (
-                self._inbox_bytes <= self._inbox_bytes_max // 2
-            ):  # otherwise callers would be woken up for one or two messages
-                self._has_room.notify_all()
-
-    async def _place(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
-        try:
-            await self._producer.place(entry, partition, deadline)
-        except Exception as error:  # noqa: BLE001
-            _refuse(entry, error)
-
-
-def _refuse(entry: QueuedRecord, error: Exception) -> None:
-    entry.result.set_exception(error.copy() if isinstance(error, MillpondError) else error)
+from millpond.records import Buffer
 
 
 class Consumer:

@@ -19,11 +19,11 @@ from millpond.client.calls import ServerAddresses
 from millpond.client.delivery import BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
 from millpond.client.message import Placed, Sent
-from millpond.client.producer import TIMEOUT_S
+from millpond.client.producer import BUFFER_BYTES_MAX, TIMEOUT_S
 from millpond.client.publisher import INLINE_BYTES_MAX, AsyncPublisher
 from millpond.client.publishing import Attributes, headers_of, published_record
 from millpond.client.subscriber import PREFETCH, PREFETCH_BYTES, VALUE_BYTES_MAX, AsyncSubscriber
-from millpond.client.sync import Producer
+from millpond.client.sync_producer import ProducerInboxes
 from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import WorkerLanes, conclude
 from millpond.model.errors import Stopping
@@ -267,10 +267,6 @@ class Publisher:
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self.topic = topic
-        self._address = arguments.addresses("address", address)
-        self._timeout_s = timeout
-        self._compression = compression
         self._publisher = run(
             on_background_loop(
                 lambda: AsyncPublisher(
@@ -282,9 +278,9 @@ class Publisher:
                 )
             )
         )
-        self._producers: dict[str, Producer] = {}
+        self.topic = self._publisher.topic
+        self._inboxes = ProducerInboxes(self._publisher.producer, timeout, BUFFER_BYTES_MAX)
         self._carried_bytes_max: dict[str, int] = {}
-        self._making = threading.Lock()
 
     def send(
         self,
@@ -317,21 +313,19 @@ class Publisher:
         to the object store is uploaded first."""
         record = published_record(value, key, headers_of(attributes, deliver_at, delay))
         topic = arguments.one_topic(topic, self.topic)
-        producer = self._producers.get(topic) or self._producer_of(topic)
+        if topic not in self._carried_bytes_max:
+            self._carried_bytes_max[topic] = run(self._publisher.carried_bytes_max(topic))
         if record.value and len(record.value) > self._carried_bytes_max[topic]:
-            record = run(self._publisher.referring(self._publisher.producer(topic), record))
-        return producer.submit_record(record)
+            record = run(self._publisher.referring(topic, record))
+        return self._inboxes.of(topic).submit_record(record)
 
     def flush(self) -> None:
         """Wait until every published message has a result."""
-        for producer in list(self._producers.values()):
-            producer.flush()
+        run(self._flush())
 
     def close(self) -> None:
         """Send all published messages, then close."""
-        for producer in list(self._producers.values()):
-            producer.close()
-        run(self._publisher.close())
+        run(self._close())
 
     def __enter__(self) -> Self:
         return self
@@ -341,11 +335,12 @@ class Publisher:
     ) -> None:
         self.close()
 
-    def _producer_of(self, topic: str) -> Producer:
-        with self._making:
-            if topic not in self._producers:
-                self._carried_bytes_max[topic] = run(self._publisher.carried_bytes_max(topic))
-                self._producers[topic] = Producer(
-                    topic, address=self._address, timeout=self._timeout_s, compression=self._compression
-                )
-            return self._producers[topic]
+    async def _flush(self) -> None:
+        await self._inboxes.drain()
+        await self._publisher.flush()
+
+    async def _close(self) -> None:
+        try:
+            await self._inboxes.drain()
+        finally:
+            await self._publisher.close()

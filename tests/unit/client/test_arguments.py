@@ -105,6 +105,7 @@ COMPRESSION = (None, 1, "rar", b"none", True)
 CLIENT = {"address": ADDRESSES, "timeout": TIMEOUT}
 MESSAGE = {
     "value": BYTES,
+    "topic": OPTIONAL_TOPIC,
     "key": BYTES,
     "headers": (*HEADERS, *HEADER_NAMES),
     "partition": PARTITION,
@@ -122,7 +123,7 @@ NAMED = {"topic": LABEL, "name": LABEL}
 
 WRONG = {
     "Producer": {
-        "topic": TOPIC,
+        "topic": OPTIONAL_TOPIC,
         "compression": COMPRESSION,
         "batch_bytes": COUNT,
         "buffer_bytes_max": COUNT,
@@ -132,6 +133,7 @@ WRONG = {
     "Producer.submit": MESSAGE,
     "Producer.send_many": {
         "values": (None, 1, b"one", "text", {b"a": 1}, [1], [b"a", "b"], (b"a", 1.5)),
+        "topic": OPTIONAL_TOPIC,
         "partition": PARTITION,
     },
     "Consumer": {
@@ -263,11 +265,7 @@ NO_ARGUMENTS |= {
     "set_result",
 }
 INSIDE = {
-    "submit_record",
-    "ready",
-    "place",
-    "put",
-    "producer",
+    "in_topic",
     "referring",
     "carried_bytes_max",
     "request",
@@ -314,7 +312,7 @@ def _needed(kind, method, **given):
         for name, parameter in parameters.items()
         if name != "self"
         and name not in given
-        and (parameter.default is parameter.empty or name in ("address", "timeout"))
+        and (parameter.default is parameter.empty or name in ("address", "timeout", "topic"))
     }
     if kind in (Sent, Acknowledgement):
         needed = {}
@@ -460,13 +458,13 @@ ALL_CLIENTS = [
     lambda **named: AsyncAdmin(**named),
     lambda **named: AsyncPayloads(**named),
     lambda **named: AsyncSubscriber("t", "s", **named),
-    lambda **named: AsyncPublisher(**named).producer("t"),
+    lambda **named: AsyncPublisher(**named).producer,
     lambda **named: Producer("t", **named)._producer,
     lambda **named: Consumer("t", **named)._consumer,
     lambda **named: Admin(**named)._admin,
     lambda **named: Payloads(**named)._payloads,
     lambda **named: Subscriber("t", "s", **named)._subscriber,
-    lambda **named: Publisher(**named)._publisher.producer("t"),
+    lambda **named: Publisher(**named)._publisher.producer,
 ]
 
 
