@@ -73,7 +73,7 @@ async def test_a_producer_and_a_consumer_follow_their_partitions(cluster, figure
                 moved.set()
                 await asyncio.gather(*work)
                 found = await asyncio.wait_for(reading, 60)
-                assert set(consumer._owners.values()) == {second.listeners["grpc"]}
+                assert set(consumer._readers[0]._owners.values()) == {second.listeners["grpc"]}
                 assert {lane.address for lane in producer.in_topic("t")._lanes} == {second.listeners["grpc"]}
     lost, misplaced, duplicates, wrong_order = ledger.check(found)
     figures.append(

@@ -1,9 +1,9 @@
 """The client library: producers, consumers and administration over gRPC, with and without an event loop.
 
 Reading order: `lane` (the pure state machine behind a producer), `sender` (which drives it), `topic_producer`,
-`producer`, `consumer`, `admin`, `payloads`; for queues `inbox` and `outbox` (pure), `link` (which drives them),
-`subscriber`, `publisher`; `sync_producer`, `sync` and `sync_queues` wrap them for code without an event loop.
-`arguments` checks the arguments of public calls. Nothing here needs the broker's code.
+`producer`, `topic_reader`, `consumer`, `admin`, `payloads`; for queues `inbox` and `outbox` (pure), `link` (which
+drives them), `subscriber`, `publisher`; `sync_producer`, `sync` and `sync_queues` wrap them for code without an event
+loop. `arguments` checks the arguments of public calls. Nothing here needs the broker's code.
 """
 
 from millpond.client.admin import (

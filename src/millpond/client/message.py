@@ -16,6 +16,8 @@ _WAITING: Final = threading.Lock()
 
 ReadFrom = int | Mapping[int, int]
 """A position: the number of the message to read next, or one for each partition."""
+NextPosition = int | dict[int, int]
+"""The same, as a consumer returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,11 @@ class Sent:
 
 
 class Polled(NamedTuple):
-    """The messages that a poll found, and the position of the next poll. `read_from` can be passed to a new
-    consumer as it is."""
+    """The messages that a poll found, and the position of the next poll, by topic if the consumer has a list of them.
+    `read_from` can be passed to a new consumer as it is."""
 
     messages: list[Message]
-    read_from: int | dict[int, int]
+    read_from: NextPosition | dict[str, NextPosition]
 
 
 def message_of(record: Record, topic: str, partition: int) -> Message:

@@ -6,7 +6,7 @@
 All of them share one event loop in a background thread. Safe to use from several threads.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,11 +23,7 @@ from millpond.client.background import on_background_loop, run
 from millpond.client.calls import ServerAddresses
 from millpond.client.cluster import Cluster
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, ConsumerStart
-from millpond.client.message import (
-    Message,
-    Polled,
-    ReadFrom,
-)
+from millpond.client.message import Message, NextPosition, Polled, ReadFrom
 from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
 from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import TIMEOUT_S
@@ -37,32 +33,34 @@ from millpond.records import Buffer
 
 
 class Consumer:
-    """Messages of one topic, from a position that the client keeps. See `AsyncConsumer` for the arguments."""
+    """Messages of one or several topics, from a position that the client keeps. See `AsyncConsumer` for the
+    arguments."""
 
     def __init__(
         self,
-        topic: str,
+        topics: str | Sequence[str],
         *,
         address: ServerAddresses = None,
-        read_from: ConsumerStart | None = None,
-        offset: ReadFrom | None = None,
+        read_from: ConsumerStart | Mapping[str, ConsumerStart] | None = None,
+        offset: ReadFrom | Mapping[str, ReadFrom] | None = None,
         partition: int | None = None,
         group: str | None = None,
+        reader: str | None = None,
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
         timeout: float = TIMEOUT_S,
     ) -> None:
-        self.topic = topic
         self._consumer = run(
             on_background_loop(
                 lambda: AsyncConsumer(
-                    topic,
+                    topics,
                     address=address,
                     read_from=read_from,
                     offset=offset,
                     partition=partition,
                     group=group,
+                    reader=reader,
                     position_file=position_file,
                     strict=strict,
                     uncommitted=uncommitted,
@@ -70,6 +68,7 @@ class Consumer:
                 )
             )
         )
+        self.topics = self._consumer.topics
 
     def poll(
         self, wait: float = 0.0, *, messages_max: int = MESSAGES_MAX, bytes_max: int = BYTES_MAX
@@ -85,17 +84,23 @@ class Consumer:
             yield from self.poll(FOLLOW_WAIT_S).messages
 
     @property
-    def read_from(self) -> int | dict[int, int]:
-        """The position of the next poll."""
+    def read_from(self) -> NextPosition | dict[str, NextPosition]:
+        """The position of the next poll, by topic if the consumer has a list of them."""
         return self._consumer.read_from
 
-    def seek(self, read_from: ConsumerStart | None = None, *, offset: ReadFrom | None = None) -> None:
-        """Continue at another position, which is given as for a new consumer. Partitions that numbers or offsets by
-        partition do not name keep their positions. Waits for a poll in progress."""
+    def seek(
+        self,
+        read_from: ConsumerStart | Mapping[str, ConsumerStart] | None = None,
+        *,
+        offset: ReadFrom | Mapping[str, ReadFrom] | None = None,
+    ) -> None:
+        """Continue at another position, which is given as for a new consumer. Topics and partitions that it does not
+        name keep their positions. Waits for a poll in progress."""
         run(self._consumer.seek(read_from, offset=offset))
 
-    def positions(self) -> dict[int, int]:
-        """The position of the next poll by partition. Also works before the first poll."""
+    def positions(self) -> dict[int, int] | dict[str, dict[int, int]]:
+        """The position of the next poll by partition, or by topic and partition if the consumer has a list of topics.
+        Also works before the first poll."""
         return run(self._consumer.positions())
 
     def commit(self) -> None:

@@ -42,6 +42,7 @@ SURROGATE = "\ud800"
 TEXT = (None, 1, b"t", ["t"], SURROGATE)
 TOPIC = (None, 1, b"t", ["a", "b"], ("a",), {"a"}, "", "no/slash", "..", "x" * 250, SURROGATE)
 OPTIONAL_TOPIC = TOPIC[1:]
+TOPICS = (None, 1, b"t", {"a"}, "", "no/slash", [], [1], ["a", ""], ["a", "a"])
 LABEL = (*TEXT, "")
 OPTIONAL_LABEL = (1, b"g", ["g"], "", SURROGATE)
 FLAG = (None, 1, 0, "yes")
@@ -137,7 +138,7 @@ WRONG = {
         "partition": PARTITION,
     },
     "Consumer": {
-        "topic": TOPIC,
+        "topics": TOPICS,
         **START,
         "partition": PARTITION,
         "group": OPTIONAL_LABEL,
@@ -212,6 +213,7 @@ WRONG = {
 
 RIGHT = {
     "topic": "t",
+    "topics": "t",
     "subscription": "s",
     "name": "t",
     "group": "g",
@@ -418,13 +420,6 @@ def test_a_value_out_of_range_is_a_value_error_and_one_of_ours():
     assert isinstance(refused.value, InvalidRequest)
 
 
-def test_several_topics_are_refused_with_a_hint():
-    with pytest.raises(
-        TypeError, match="topic must be a str, not list: it is one topic: create one client for each"
-    ):
-        Consumer(["a", "b"])
-
-
 def test_an_address_that_is_none_says_what_one_is():
     expected = (
         "^address='nonsense': expected host:port of a broker's gRPC listener, for example 127.0.0.1:9999.$"
@@ -447,6 +442,17 @@ async def test_a_position_is_given_once():
         AsyncConsumer("t", read_from=1, offset=3)
     with pytest.raises(InvalidArgument, match="read_from=None: expected a message number from 1 on"):
         await AsyncConsumer("t", address=NOWHERE).seek()
+
+
+@pytest.mark.parametrize("read_from", [{0: 1}, {"c": 1}, {"a": {"0": 1}}, {"a": 0}, {"a": "newest"}])
+def test_positions_of_several_topics_are_given_by_topic(read_from):
+    with pytest.raises((TypeError, InvalidArgument), match="read_from"):
+        AsyncConsumer(["a", "b"], read_from=read_from)
+
+
+def test_a_file_keeps_the_position_of_one_topic(tmp_path):
+    with pytest.raises(InvalidArgument, match=r"position_file=.*expected one topic; use group= for several"):
+        AsyncConsumer(["a", "b"], position_file=tmp_path / "at")
 
 
 # -- where the broker is ---------------------------------------------------------------------------------------------

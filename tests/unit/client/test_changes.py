@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from millpond import Consumer, Producer
-from millpond.client import consumer as consuming
 from millpond.client import topic_producer as producing
+from millpond.client import topic_reader as consuming
 from millpond.model.errors import RecordTooLarge, TopicReplaced, UnknownPartition, UnknownTopic
 from millpond.model.partitioning import partition_of
 
