@@ -24,6 +24,7 @@ from millpond.client import arguments
 from millpond.client.calls import Connections, Pauses, ServerAddresses
 from millpond.client.message import Message, NextPosition, Polled, ReadFrom
 from millpond.client.positions import FilePositions, GroupPositions, StoredPositions
+from millpond.client.reprs import client_repr
 from millpond.client.topic_reader import TopicReader
 from millpond.model.errors import MillpondError, TopicReplaced
 from millpond.stubs import log_pb2
@@ -286,6 +287,15 @@ class AsyncConsumer:
                 await each.release()
         finally:
             await self._connections.close()
+
+    def __repr__(self) -> str:
+        return client_repr(
+            "AsyncConsumer",
+            is_closed=self._connections.is_closed,
+            topics=list(self.topics),
+            read_from=self.read_from,
+            address=self._connections.address,
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from millpond.client import arguments
+from millpond.client.reprs import bytes_repr
 from millpond.records import NO_TIMESTAMP, Header, Record
 
 MessageHeaders = Mapping[str, bytes | None] | Iterable[Header]
@@ -38,6 +39,13 @@ class Message:
         """Its position in the partition as Kafka counts, from 0."""
         return self.number - 1
 
+    def __repr__(self) -> str:
+        return (
+            f"Message(topic={self.topic!r}, partition={self.partition}, number={self.number}, "
+            f"key={bytes_repr(self.key)}, value={bytes_repr(self.value)}, headers={self.headers!r:.200}, "
+            f"timestamp_ms={self.timestamp_ms})"
+        )
+
 
 class Placed(NamedTuple):
     """Where a message is stored: its partition, and its number there, which counts from 1."""
@@ -66,6 +74,7 @@ class Sent:
         self._event: threading.Event | None = None
 
     def done(self) -> bool:
+        """Whether there is a result or an error."""
         return self._placed is not None or self._error is not None
 
     def result(self, timeout: float | None = None) -> Placed:
@@ -82,11 +91,13 @@ class Sent:
         return self._placed
 
     def set_result(self, placed: Placed) -> None:
+        """Of the library itself."""
         self._placed = placed
         if self._event is not None:
             self._event.set()
 
     def set_exception(self, error: BaseException) -> None:
+        """Of the library itself."""
         self._error = error
         if self._event is not None:
             self._event.set()

@@ -13,6 +13,7 @@ from typing import Final, Self
 from millpond.client import arguments
 from millpond.client.calls import Connections, ServerAddresses
 from millpond.client.message import MessageHeaders, Placed, record_of, records_of
+from millpond.client.reprs import client_repr
 from millpond.client.sender import SendBuffer
 from millpond.client.topic_producer import TopicProducer
 from millpond.model.errors import Stopping
@@ -93,7 +94,7 @@ class AsyncProducer:
         return await self.in_topic(topic).submit_record(record, partition)
 
     def in_topic(self, topic: str | None) -> TopicProducer:
-        """The part that sends to this topic, or to the producer's own."""
+        """Of the library itself: the part that sends to this topic, or to the producer's own."""
         name = arguments.one_topic(topic, self.topic)
         found = self._topics.get(name)
         if found is None:
@@ -106,7 +107,7 @@ class AsyncProducer:
 
     @property
     def connections(self) -> Connections:
-        """Open until the producer is closed."""
+        """Of the library itself: open until the producer is closed."""
         return self._connections
 
     async def flush(self) -> None:
@@ -130,6 +131,11 @@ class AsyncProducer:
             await asyncio.gather(*(each.abort() for each in self._topics.values()))
         finally:
             await self._connections.close()
+
+    def __repr__(self) -> str:
+        return client_repr(
+            "AsyncProducer", is_closed=self._closed, topic=self.topic, address=self._connections.address
+        )
 
     async def __aenter__(self) -> Self:
         return self

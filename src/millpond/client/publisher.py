@@ -20,6 +20,7 @@ from millpond.client.ordered_turns import OrderedTurns
 from millpond.client.payloads import BodyTransfer
 from millpond.client.producer import TIMEOUT_S, AsyncProducer
 from millpond.client.publishing import Attributes, headers_of, published_record
+from millpond.client.reprs import client_repr
 from millpond.client.topic_producer import TopicProducer
 from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, MAX_MESSAGE_BYTES, PAYLOAD
 from millpond.model.errors import Stopping
@@ -30,7 +31,9 @@ INLINE_BYTES_MAX: Final = 0
 
 
 class AsyncPublisher:
-    """`topic` is where messages go unless a call names another one. `inline_bytes_max` is the size up to which a body
+    """Sends messages with attributes and delivery times, whose bodies may go to the object store.
+
+    `topic` is where messages go unless a call names another one. `inline_bytes_max` is the size up to which a body
     stays in its message although the topic has `payload=reference`. See `AsyncProducer` for the other arguments."""
 
     def __init__(
@@ -95,13 +98,14 @@ class AsyncPublisher:
         return producer.is_ready and len(record.value or b"") <= self._inline_bytes_max_of(producer)
 
     def in_topic(self, topic: str | None) -> TopicProducer:
-        """The part that sends to this topic, or to the publisher's own."""
+        """Of the library itself: the part that sends to this topic, or to the publisher's own."""
         if self._closed:
             raise Stopping("The publisher is closed.")
         return self.producer.in_topic(topic)
 
     async def referring(self, topic: str, record: Record) -> Record:
-        """The message with its body, or with a reference to it if the topic's config requires one."""
+        """Of the library itself: the message with its body, or with a reference to it if the topic's config requires
+        one."""
         return await self._referring(self.in_topic(topic), record)
 
     async def _referring(self, producer: TopicProducer, record: Record) -> Record:
@@ -112,7 +116,7 @@ class AsyncPublisher:
         return Record(None, record.key, headers, record.timestamp)
 
     async def carried_bytes_max(self, topic: str) -> int:
-        """Bodies of this topic that are larger go to the object store."""
+        """Of the library itself: bodies of this topic that are larger go to the object store."""
         return await self._ready_inline_bytes_max(self.in_topic(topic))
 
     async def _ready_inline_bytes_max(self, producer: TopicProducer) -> int:
@@ -135,6 +139,14 @@ class AsyncPublisher:
         """Send all submitted messages, then close."""
         self._closed = True
         await self.producer.close()
+
+    def __repr__(self) -> str:
+        return client_repr(
+            "AsyncPublisher",
+            is_closed=self._closed,
+            topic=self.topic,
+            address=self.producer.connections.address,
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -21,6 +21,7 @@ from millpond.client.calls import ServerAddresses
 from millpond.client.lane import QueuedRecord
 from millpond.client.message import MessageHeaders, Placed, Sent, record_of, records_of
 from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, TIMEOUT_S, AsyncProducer
+from millpond.client.reprs import sync_repr
 from millpond.client.topic_producer import STALE, TopicProducer
 from millpond.model.errors import MillpondError
 from millpond.records import Record, encoded_size_max
@@ -133,8 +134,10 @@ class ProducerInboxes:
 
 
 class Producer:
-    """Messages to one or several topics, durable when `send` returns, and stored once. See `AsyncProducer` for the
-    arguments."""
+    """Sends messages to `topic`, unless a call names another one; a producer without a topic needs it in every call.
+    `address` is the broker to try first, or several. `timeout` is the maximum time for a message, including retries.
+    `compression` is none, gzip, snappy, lz4 or zstd. A batch has up to `batch_bytes`, and messages in flight take up to
+    `buffer_bytes_max` together."""
 
     def __init__(
         self,
@@ -216,6 +219,9 @@ class Producer:
     def abort(self) -> None:
         """Close immediately: messages without a response fail."""
         run(self._producer.abort())
+
+    def __repr__(self) -> str:
+        return sync_repr(self._producer)
 
     def __enter__(self) -> Self:
         return self
