@@ -73,8 +73,8 @@ async def test_a_producer_and_a_consumer_follow_their_partitions(cluster, figure
                 moved.set()
                 await asyncio.gather(*work)
                 found = await asyncio.wait_for(reading, 60)
-                assert set(consumer._owners.values()) == {second.listeners["grpc"]}
-                assert {lane.address for lane in producer._lanes} == {second.listeners["grpc"]}
+                assert set(consumer._readers[0]._owners.values()) == {second.listeners["grpc"]}
+                assert {lane.address for lane in producer.in_topic("t")._lanes} == {second.listeners["grpc"]}
     lost, misplaced, duplicates, wrong_order = ledger.check(found)
     figures.append(
         f"client library: partitions moved, acknowledged {len(ledger.placed):,}, lost {lost}, duplicates {duplicates}"
@@ -165,7 +165,7 @@ async def test_an_owner_that_goes_away_for_good(cluster):
                 await move_all(first, second, 1)
                 assert (await producer.send(b"b")).number == 2
                 assert len(await read_until(consumer, 2)) == 2
-                assert producer._lanes[0].address == second.listeners["grpc"]
+                assert producer.in_topic("t")._lanes[0].address == second.listeners["grpc"]
                 reading = asyncio.ensure_future(read_until(consumer, 1))
             async with cluster():
                 assert (await producer.send(b"c")).number == 3

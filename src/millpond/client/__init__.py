@@ -1,9 +1,9 @@
 """The client library: producers, consumers and administration over gRPC, with and without an event loop.
 
-Reading order: `lane` (the pure state machine behind a producer), `sender` (which drives it), `producer`,
-`consumer`, `admin`, `payloads`; for queues `inbox` and `outbox` (pure), `link` (which drives them),
-`subscriber`, `publisher`; `sync` and `sync_queues` wrap them for code without an event loop. `arguments`
-checks the arguments of public calls. Nothing here needs the broker's code.
+Reading order: `lane` (the pure state machine behind a producer), `sender` (which drives it), `topic_producer`,
+`producer`, `topic_reader`, `consumer`, `admin`, `payloads`; for queues `inbox` and `outbox` (pure), `link` (which
+drives them), `subscriber`, `publisher`; `sync_producer`, `sync` and `sync_queues` wrap them for code without an event
+loop. `arguments` checks the arguments of public calls. Nothing here needs the broker's code.
 """
 
 from millpond.client.admin import (
@@ -33,7 +33,8 @@ from millpond.client.subscriptions import (
     SubscriptionPartition,
     SubscriptionState,
 )
-from millpond.client.sync import Admin, Consumer, Payloads, Producer
+from millpond.client.sync import Admin, Consumer, Payloads
+from millpond.client.sync_producer import Producer
 from millpond.client.sync_queues import Delivery, Publisher, Subscriber, Transaction
 from millpond.client.transaction import AsyncTransaction
 

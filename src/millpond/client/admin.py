@@ -17,6 +17,7 @@ from millpond.client.calls import ADMIN, Connections, ProtoResponse, ServerAddre
 from millpond.client.cluster import ClusterCalls
 from millpond.client.consumer import ConsumerStart
 from millpond.client.message import ReadFrom
+from millpond.client.reprs import client_repr
 from millpond.client.subscriptions import SubscriptionCalls
 from millpond.model.topics import check_partition_count
 from millpond.stubs import admin_pb2 as pb
@@ -47,11 +48,14 @@ class Partition:
 
     @property
     def messages(self) -> int:
+        """How many numbers lie between `oldest` and `next`."""
         return self.next - self.oldest
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
+    """A config of a topic; `source` says whether it is set for the topic or a default."""
+
     name: str
     value: str
     source: str
@@ -59,6 +63,8 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
+    """A topic, its partitions, and all its configs."""
+
     topic: Topic
     partitions: list[Partition]
     configs: list[Config]
@@ -66,6 +72,8 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Group:
+    """A consumer group, and its state as Kafka names it."""
+
     name: str
     state: str
     protocol_type: str
@@ -73,6 +81,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Member:
+    """A Kafka consumer that has joined a group."""
+
     id: str
     client_id: str
     client_host: str
@@ -92,6 +102,8 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
+    """A group, its members, and its position in each partition."""
+
     group: Group
     members: list[Member]
     positions: list[GroupPosition]
@@ -101,6 +113,8 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
+    """A broker, the addresses of its interfaces, and the number of its topics."""
+
     version: str
     cluster_id: str
     listeners: Mapping[str, str]
@@ -108,7 +122,9 @@ class BrokerDescription:
 
 
 class AsyncAdmin(SubscriptionCalls, ClusterCalls):
-    """A broker acts on a create or delete request at most once. If the response is lost, the call raises
+    """Creates, describes, changes and deletes topics, groups and subscriptions, and describes brokers.
+
+    A broker acts on a create or delete request at most once. If the response is lost, the call raises
     `OutcomeUnknown` or `TimedOut`: check the state before you repeat it."""
 
     def __init__(self, *, address: ServerAddresses = None, timeout: float = TIMEOUT_S) -> None:
@@ -119,6 +135,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     async def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> Topic:
+        """Create a topic. Without `partitions` the broker chooses how many."""
         arguments.label("name", name)
         given = {} if configs is None else configs
         arguments.configs("configs", given)
@@ -126,11 +143,12 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         return _topic(await self._call_at_most_once("CreateTopic", request, pb.Topic))
 
     async def list_topics(self) -> list[Topic]:
-        """Ordered by name."""
+        """All topics, ordered by name."""
         found = await self._call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse)
         return [_topic(each) for each in found.topics]
 
     async def describe_topic(self, name: str) -> TopicDescription:
+        """A topic with its partitions and its configs."""
         request = pb.DescribeTopicRequest(name=arguments.label("name", name))
         found = await self._call("DescribeTopic", request, pb.TopicDescription)
         return TopicDescription(
@@ -157,6 +175,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         return _topic(await self._call("AlterTopic", request, pb.Topic))
 
     async def delete_topic(self, name: str) -> None:
+        """Delete a topic, its messages and its subscriptions."""
         request = pb.DeleteTopicRequest(name=arguments.label("name", name))
         await self._call_at_most_once("DeleteTopic", request, pb.DeleteTopicResponse)
 
@@ -181,11 +200,12 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     # -- groups -----------------------------------------------------------------------------------------------
 
     async def list_groups(self) -> list[Group]:
-        """Ordered by name."""
+        """All groups, ordered by name."""
         found = await self._call("ListGroups", pb.ListGroupsRequest(), pb.ListGroupsResponse)
         return [_group(each) for each in found.groups]
 
     async def describe_group(self, name: str) -> GroupDescription:
+        """A group with its members, its positions and its lag."""
         request = pb.DescribeGroupRequest(name=arguments.label("name", name))
         found = await self._call("DescribeGroup", request, pb.GroupDescription)
         return GroupDescription(
@@ -235,17 +255,25 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         }
 
     async def delete_group(self, name: str) -> None:
+        """Delete a group without members, with its positions."""
         request = pb.DeleteGroupRequest(name=arguments.label("name", name))
         await self._call_at_most_once("DeleteGroup", request, pb.DeleteGroupResponse)
 
     # -- the broker -------------------------------------------------------------------------------------------
 
     async def describe_broker(self) -> BrokerDescription:
+        """The broker that responds: its version, its cluster and its listeners."""
         found = await self._call("DescribeBroker", pb.DescribeBrokerRequest(), pb.BrokerDescription)
         return BrokerDescription(found.version, found.cluster_id, dict(found.listeners), found.topics)
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._connections.close()
+
+    def __repr__(self) -> str:
+        return client_repr(
+            "AsyncAdmin", is_closed=self._connections.is_closed, address=self._connections.address
+        )
 
     async def __aenter__(self) -> Self:
         return self

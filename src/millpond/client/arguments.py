@@ -52,14 +52,14 @@ def text(name: str, value: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _out_of_range(name, value, "valid Unicode") from error
+        raise out_of_range(name, value, "valid Unicode") from error
     return value
 
 
 def label(name: str, value: object) -> str:
     """Text that is not empty: a name."""
     if not text(name, value):
-        raise _out_of_range(name, value, "a name, which is not empty")
+        raise out_of_range(name, value, "a name, which is not empty")
     return str(value)
 
 
@@ -73,7 +73,7 @@ def integer(name: str, value: object, least: int = 0, most: int = INT64_MAX) -> 
     """An int, or a value that converts to one without loss, such as numpy's integers."""
     found = _index(name, value)
     if not least <= found <= most:
-        raise _out_of_range(name, found, f"an integer from {least} to {most}")
+        raise out_of_range(name, found, f"an integer from {least} to {most}")
     return found
 
 
@@ -91,7 +91,7 @@ def seconds(name: str, value: object) -> float:
     """A duration that may be 0."""
     found = real(name, value)
     if not 0 <= found <= SECONDS_MAX:
-        raise _out_of_range(name, value, "seconds, 0 or more")
+        raise out_of_range(name, value, "seconds, 0 or more")
     return found
 
 
@@ -104,7 +104,7 @@ def timeout(name: str, value: object) -> float:
     """A duration that is long enough for an attempt, that is, more than 0."""
     found = real(name, value)
     if not 0 < found <= SECONDS_MAX:
-        raise _out_of_range(name, value, "seconds, more than 0")
+        raise out_of_range(name, value, "seconds, more than 0")
     return found
 
 
@@ -112,7 +112,7 @@ def real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong_type(name, "a number of seconds (int or float)", value)
     if value != value:
-        raise _out_of_range(name, value, "a number of seconds")
+        raise out_of_range(name, value, "a number of seconds")
     return value
 
 
@@ -120,7 +120,7 @@ def choice(name: str, value: object, choices: Mapping[str, T]) -> T:
     if not isinstance(value, str):
         raise _wrong_type(name, "str", value)
     if value not in choices:
-        raise _out_of_range(name, value, f"one of {', '.join(choices)}")
+        raise out_of_range(name, value, f"one of {', '.join(choices)}")
     return choices[value]
 
 
@@ -153,7 +153,7 @@ def addresses(name: str, value: object) -> list[str]:
         raise _wrong_type(name, "str (host:port) or a list of them", value)
     found = [each for part in given for each in _addresses_in(name, part)]
     if not found:
-        raise _out_of_range(name, value, "at least one host:port")
+        raise out_of_range(name, value, "at least one host:port")
     return found
 
 
@@ -163,17 +163,26 @@ def _addresses_in(name: str, value: object) -> list[str]:
     try:
         return parse_addresses(value)
     except ValueError as error:
-        raise _out_of_range(name, value, str(error)) from error
+        raise out_of_range(name, value, str(error)) from error
 
 
 def topic(name: str, value: object) -> str:
     """A legal topic name (else `InvalidTopicName`)."""
-    if isinstance(value, list | tuple | set | frozenset):
-        hint = "it is one topic: create one client for each topic"
-        raise TypeError(f"{name} must be a str, not {type(value).__name__}: {hint}")
     if not isinstance(value, str):
         raise _wrong_type(name, "str", value)
     return check_topic_name(value)
+
+
+def topics(name: str, value: object) -> tuple[str, ...]:
+    """A topic name, or a sequence of different ones."""
+    if isinstance(value, str):
+        return (topic(name, value),)
+    if isinstance(value, bytes) or not isinstance(value, Sequence):
+        raise _wrong_type(name, "a str or a list of them", value)
+    found = tuple(topic(f"each of {name}", each) for each in value)
+    if not found or len(set(found)) < len(found):
+        raise out_of_range(name, value, "at least one topic, and none twice")
+    return found
 
 
 def one_topic(topic_of_call: object, topic_of_client: str | None) -> str:
@@ -181,7 +190,7 @@ def one_topic(topic_of_call: object, topic_of_client: str | None) -> str:
     if topic_of_call is not None:
         return topic("topic", topic_of_call)
     if topic_of_client is None:
-        raise _out_of_range("topic", None, "a topic, because the client was created without one")
+        raise out_of_range("topic", None, "a topic, because the client was created without one")
     return topic_of_client
 
 
@@ -267,16 +276,34 @@ def start(read_from: object, offset: object) -> Start:
     if offset is None:
         return EARLIEST if read_from is None else _read_from(read_from)
     if read_from is not None:
-        raise _out_of_range("offset", offset, f"no read_from beside it, but read_from is {read_from!r:.80}")
+        raise out_of_range("offset", offset, f"no read_from beside it, but read_from is {read_from!r:.80}")
     if isinstance(offset, Mapping):
         return {each: number + 1 for each, number in by_partition("offset", offset, 0).items()}
     return integer("offset", offset) + 1
 
 
-def required_start(read_from: object, offset: object) -> Start:
-    """The same for a call that has no default."""
+def starts(topics: Sequence[str], read_from: object, offset: object) -> dict[str, Start]:
+    """The same for a client of several topics. A mapping has positions by topic, and leaves out the topics that it does
+    not name; any other position holds for all topics."""
+    if offset is not None and read_from is not None:
+        start(read_from, offset)
+    name, given = ("offset", offset) if offset is not None else ("read_from", read_from)
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(topics, start(read_from, offset))
+    for each in given:
+        if each not in topics:
+            raise out_of_range(name, given, f"positions by topic, of {', '.join(topics)}")
+    return {each: start(**{"read_from": None, "offset": None, name: at}) for each, at in given.items()}
+
+
+def given_start(read_from: object, offset: object) -> None:
+    """For a call that has no default."""
     if read_from is None and offset is None:
-        raise _out_of_range("read_from", None, f"{POSITIONS}; or an offset")
+        raise out_of_range("read_from", None, f"{POSITIONS}; or an offset")
+
+
+def required_start(read_from: object, offset: object) -> Start:
+    given_start(read_from, offset)
     return start(read_from, offset)
 
 
@@ -284,7 +311,7 @@ def simple_start(read_from: object, offset: object) -> Literal["earliest", "late
     """The same for a call that has one position for all partitions."""
     for name, value in (("read_from", read_from), ("offset", offset)):
         if isinstance(value, Mapping):
-            raise _out_of_range(name, value, "one position for all partitions")
+            raise out_of_range(name, value, "one position for all partitions")
     found = start(read_from, offset)
     assert not isinstance(found, Mapping), "checked above"
     return found
@@ -300,7 +327,7 @@ def _read_from(value: object) -> Start:
     if isinstance(value, datetime):
         return value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _out_of_range("read_from", value, POSITIONS)
+        raise out_of_range("read_from", value, POSITIONS)
     return value
 
 
@@ -338,5 +365,5 @@ def _with_article(expected: str) -> str:
     return expected if " " in expected else f"a {expected}"
 
 
-def _out_of_range(name: str, value: object, expected: str) -> InvalidArgument:
+def out_of_range(name: str, value: object, expected: str) -> InvalidArgument:
     return InvalidArgument(argument=name, value=f"{value!r:.{SHOWN_MAX}}", expected=expected)

@@ -40,6 +40,7 @@ class Cluster:
     unowned: int
 
     def broker(self, node_id: int) -> ClusterBroker | None:
+        """The broker of this id; None if there is none."""
         return next((each for each in self.brokers if each.node_id == node_id), None)
 
     @property

@@ -9,6 +9,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.client import arguments
+from millpond.client.reprs import bytes_repr
 from millpond.stubs import queue_pb2 as pb
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Acknowledgement:
         self._waiter: asyncio.Future[Outcome] | None = None
 
     def done(self) -> bool:
+        """Whether the outcome is known."""
         return self.outcome is not None
 
     def result(self, timeout: float | None = None) -> Outcome:
@@ -125,8 +127,7 @@ EXTEND: Final = AckAction.EXTEND
 
 
 class BaseDelivery:
-    """A message that was delivered to this subscriber, to be acknowledged. `value` is None if the message has
-    none, or if it is large and was left out: `data` returns it."""
+    """What deliveries with and without an event loop share."""
 
     __slots__ = (
         *("_acknowledgement", "_raw", "ack_id", "deadline", "epoch"),
@@ -156,6 +157,7 @@ class BaseDelivery:
 
     @property
     def topic(self) -> str:
+        """The topic that the message was published to."""
         return self.link.topic
 
     @property
@@ -199,7 +201,7 @@ class BaseDelivery:
         return self._acknowledgement
 
     def take_as_acked(self, acknowledgement: Acknowledgement) -> None:
-        """It was acknowledged in a transaction."""
+        """Of the library itself: it was acknowledged in a transaction."""
         self._acknowledgement = acknowledgement
 
     def extend(self, seconds: float) -> Acknowledgement:
@@ -208,10 +210,17 @@ class BaseDelivery:
         return self.link.acknowledge(EXTEND, self, duration_s)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.link.topic}/{self.partition}/{self.number}>"
+        state = "answered" if self.is_answered else "not answered"
+        return (
+            f"<{type(self).__name__} topic={self.topic!r} partition={self.partition} number={self.number} "
+            f"key={bytes_repr(self.key)} value={bytes_repr(self.value)} retries={self._raw.retry_count} {state}>"
+        )
 
 
 class AsyncDelivery(BaseDelivery):
+    """A message that was delivered to this subscriber, to be acknowledged. `value` is None if the message has
+    none, or if it is large and was left out: `data` returns it."""
+
     __slots__ = ()
 
     async def data(self) -> bytes | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from millpond.client import arguments
+from millpond.client.reprs import bytes_repr
 from millpond.records import NO_TIMESTAMP, Header, Record
 
 MessageHeaders = Mapping[str, bytes | None] | Iterable[Header]
@@ -16,6 +17,8 @@ _WAITING: Final = threading.Lock()
 
 ReadFrom = int | Mapping[int, int]
 """A position: the number of the message to read next, or one for each partition."""
+NextPosition = int | dict[int, int]
+"""The same, as a consumer returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,13 @@ class Message:
     def offset(self) -> int:
         """Its position in the partition as Kafka counts, from 0."""
         return self.number - 1
+
+    def __repr__(self) -> str:
+        return (
+            f"Message(topic={self.topic!r}, partition={self.partition}, number={self.number}, "
+            f"key={bytes_repr(self.key)}, value={bytes_repr(self.value)}, headers={self.headers!r:.200}, "
+            f"timestamp_ms={self.timestamp_ms})"
+        )
 
 
 class Placed(NamedTuple):
@@ -64,6 +74,7 @@ class Sent:
         self._event: threading.Event | None = None
 
     def done(self) -> bool:
+        """Whether there is a result or an error."""
         return self._placed is not None or self._error is not None
 
     def result(self, timeout: float | None = None) -> Placed:
@@ -80,22 +91,24 @@ class Sent:
         return self._placed
 
     def set_result(self, placed: Placed) -> None:
+        """Of the library itself."""
         self._placed = placed
         if self._event is not None:
             self._event.set()
 
     def set_exception(self, error: BaseException) -> None:
+        """Of the library itself."""
         self._error = error
         if self._event is not None:
             self._event.set()
 
 
 class Polled(NamedTuple):
-    """The messages that a poll found, and the position of the next poll. `read_from` can be passed to a new
-    consumer as it is."""
+    """The messages that a poll found, and the position of the next poll, by topic if the consumer has a list of them.
+    `read_from` can be passed to a new consumer as it is."""
 
     messages: list[Message]
-    read_from: int | dict[int, int]
+    read_from: NextPosition | dict[str, NextPosition]
 
 
 def message_of(record: Record, topic: str, partition: int) -> Message:

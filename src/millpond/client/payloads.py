@@ -17,6 +17,7 @@ from typing import Final, Self, TypeVar
 
 from millpond.client import arguments, transfer
 from millpond.client.calls import PAYLOADS, Connections, Pauses, ServerAddresses
+from millpond.client.reprs import client_repr
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     CorruptPayload,
@@ -65,7 +66,8 @@ class PayloadReference:
 
 class AsyncPayloads:
     """Bodies of messages, in the object store. `topic` is where `upload` puts them unless it names another one.
-    `timeout` limits how long a transfer may make no progress, not how long it may take."""
+    `address` is the broker to try first, or several. `timeout` limits how long a transfer may make no progress, not how
+    long it may take."""
 
     def __init__(
         self,
@@ -73,11 +75,10 @@ class AsyncPayloads:
         *,
         address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
-        clock: Clock | None = None,
     ) -> None:
         self.topic = arguments.optional(arguments.topic, "topic", topic)
         self._connections = Connections(address, timeout)
-        self._transfer = BodyTransfer(self._connections, clock)
+        self._transfer = BodyTransfer(self._connections)
 
     async def upload(self, body: Buffer, *, topic: str | None = None) -> PayloadReference:
         """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""
@@ -91,6 +92,14 @@ class AsyncPayloads:
     async def close(self) -> None:
         """Close the connections. A transfer in progress fails."""
         await self._connections.close()
+
+    def __repr__(self) -> str:
+        return client_repr(
+            "AsyncPayloads",
+            is_closed=self._connections.is_closed,
+            topic=self.topic,
+            address=self._connections.address,
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,39 +1,27 @@
-"""A producer on an event loop: messages to one topic, acknowledged when they are durable, stored once.
+"""A producer on an event loop: messages to one or several topics, acknowledged when they are durable, stored once.
 
-    async with AsyncProducer("orders") as producer:
-        placed = await producer.send(b"one", key=b"k")
-
-Messages that are submitted at the same time are sent together: the first is sent immediately, and while it is
-in flight the next batch fills.
+async with AsyncProducer("orders") as producer:
+    placed = await producer.send(b"one", key=b"k")
+    await producer.send(b"two", topic="others")
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
 
 from millpond.client import arguments
-from millpond.client.calls import ADMIN, Connections, ServerAddresses
-from millpond.client.lane import Lane, QueuedRecord
+from millpond.client.calls import Connections, ServerAddresses
 from millpond.client.message import MessageHeaders, Placed, record_of, records_of
-from millpond.client.sender import Sender
-from millpond.model.configs import MAX_MESSAGE_BYTES
-from millpond.model.errors import RecordTooLarge, Stopping, UnknownPartition
-from millpond.model.partitioning import partition_of
-from millpond.records import HEADER_SIZE, Codec, Record, build_batch, encoded_size_max
-from millpond.stubs import admin_pb2
+from millpond.client.reprs import client_repr
+from millpond.client.sender import SendBuffer
+from millpond.client.topic_producer import TopicProducer
+from millpond.model.errors import Stopping
+from millpond.records import Codec
 
 TIMEOUT_S: Final = 10.0
 BATCH_BYTES: Final = 256 * 1024
 BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
-STICKY_BYTES: Final = 16 * 1024
-"""Bytes without a key that go to one partition before the next partition is used."""
-METADATA_REFRESH_S: Final = 60.0
-"""How often a producer in use asks for the topic's partitions and limits."""
-PLANNED_METADATA_REFRESH_S: Final = 1.0
-"""The same while the topic is not known to exist: another client may create it with another number of partitions."""
-STALE: Final = (UnknownPartition, RecordTooLarge)
-"""Errors of `put` that may be caused by an outdated description of the topic."""
 CODECS: Final = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -44,12 +32,14 @@ CODECS: Final = {
 
 
 class AsyncProducer:
-    """`timeout` is the maximum time for a message, including retries. `compression` is none, gzip, snappy,
-    lz4 or zstd."""
+    """Sends messages to `topic`, unless a call names another one; a producer without a topic needs it in every call.
+    `address` is the broker to try first, or several. `timeout` is the maximum time for a message, including retries.
+    `compression` is none, gzip, snappy, lz4 or zstd. A batch has up to `batch_bytes`, and messages in flight take up to
+    `buffer_bytes_max` together."""
 
     def __init__(
         self,
-        topic: str,
+        topic: str | None = None,
         *,
         address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
@@ -57,52 +47,42 @@ class AsyncProducer:
         batch_bytes: int = BATCH_BYTES,
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
     ) -> None:
-        self.topic = arguments.topic("topic", topic)
+        self.topic = arguments.optional(arguments.topic, "topic", topic)
         self._codec = arguments.choice("compression", compression, CODECS)
         self._batch_bytes = arguments.count("batch_bytes", batch_bytes)
-        self._buffer_bytes_max = arguments.count("buffer_bytes_max", buffer_bytes_max)
+        self._buffer = SendBuffer(arguments.count("buffer_bytes_max", buffer_bytes_max))
         self._connections = Connections(address, timeout)
-        self._timeout_s = self._connections.timeout_s
-        self._sender = Sender(self._connections, topic)
-        self._lanes: list[Lane] = []
-        self.configs: Mapping[str, str] = {}
-        """The topic's configs, once they are known."""
-        self._size_max = 0
-        self._exists = False
-        """Whether the topic existed when it was last described. If not, the description shows how it would be
-        created."""
-        self._sticky_partition = 0
-        self._sticky_bytes = 0
-        self._refresh_task: asyncio.Task[None] | None = None
-        self._refresh_at = 0.0
+        self._topics: dict[str, TopicProducer] = {}
         self._closed = False
-
-    # -- sending ----------------------------------------------------------------------------------------------
 
     async def send(
         self,
         value: bytes | None,
         *,
+        topic: str | None = None,
         key: bytes | None = None,
         headers: MessageHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Placed:
         """Returns when the message is durable, with the place where it is stored."""
-        return await (await self.submit_record(record_of(value, key, headers, timestamp_ms), partition))
+        record = record_of(value, key, headers, timestamp_ms)
+        return await (await self.in_topic(topic).submit_record(record, partition))
 
     async def send_many(
-        self, values: Iterable[bytes | None], *, partition: int | None = None
+        self, values: Iterable[bytes | None], *, topic: str | None = None, partition: int | None = None
     ) -> list[Placed]:
         """Returns when all of them are durable, with the places where they are stored, in order. A list or tuple is
         checked as a whole before any of it is sent."""
-        futures = [await self.submit_record(record, partition) for record in records_of(values)]
+        producer = self.in_topic(topic)
+        futures = [await producer.submit_record(record, partition) for record in records_of(values)]
         return list(await asyncio.gather(*futures))
 
     async def submit(
         self,
         value: bytes | None,
         *,
+        topic: str | None = None,
         key: bytes | None = None,
         headers: MessageHeaders = (),
         partition: int | None = None,
@@ -110,151 +90,29 @@ class AsyncProducer:
     ) -> "asyncio.Future[Placed]":
         """Like `send`, but returns as soon as the message is queued, with a future of its place. Waits while the
         buffer is full. Messages to a partition are stored in the order of their submits."""
-        return await self.submit_record(record_of(value, key, headers, timestamp_ms), partition)
+        record = record_of(value, key, headers, timestamp_ms)
+        return await self.in_topic(topic).submit_record(record, partition)
 
-    async def submit_record(self, record: Record, partition: int | None = None) -> "asyncio.Future[Placed]":
-        if partition is not None:
-            partition = arguments.number("partition", partition)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_s
-        await self.ready()
-        future: asyncio.Future[Placed] = loop.create_future()
-        await self.place(QueuedRecord(record, encoded_size_max(record), future), partition, deadline)
-        return future
-
-    async def ready(self) -> None:
-        """Wait until the topic is known and there is room for another message."""
-        self._check_open()
-        if not self._lanes:
-            await self._ensure_metadata()
-        elif asyncio.get_running_loop().time() >= self._refresh_at:
-            self._start_refresh()
-        if not self.has_room:
-            await self._sender.room(self._buffer_bytes_max)
+    def in_topic(self, topic: str | None) -> TopicProducer:
+        """Of the library itself: the part that sends to this topic, or to the producer's own."""
+        name = arguments.one_topic(topic, self.topic)
+        found = self._topics.get(name)
+        if found is None:
+            if self._closed:
+                raise Stopping("The producer is closed.")
+            found = self._topics[name] = TopicProducer(
+                name, self._connections, self._buffer, codec=self._codec, batch_bytes=self._batch_bytes
+            )
+        return found
 
     @property
-    def is_ready(self) -> bool:
-        """Whether `ready` returns without waiting."""
-        return bool(self._lanes) and self.has_room
-
-    @property
-    def has_room(self) -> bool:
-        return self._sender.held_bytes < self._buffer_bytes_max
-
-    async def place(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
-        """The rest of `submit_record`, when the producer is ready. If the known description of the topic
-        refuses the message, the topic is described again and the message is tried once more."""
-        try:
-            self.put(entry, partition, deadline)
-        except STALE:
-            if self._refresh_task is not None:
-                await asyncio.wait([self._refresh_task])  # its request may have been sent too early
-            await self._ensure_metadata()
-            self.put(entry, partition, deadline)
-
-    def put(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
-        """Like `place`, with the known description only. The result may go to another thread."""
-        self._check_open()
-        if entry.size + HEADER_SIZE > self._size_max:
-            self._check_size(entry.record)
-        self._lane(entry, partition).add(entry, deadline)
-        self._sender.held_bytes += entry.size
-        self._sender.wake()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Stopping("The producer is closed.")
-        if self._sender.failure is not None:
-            raise self._sender.failure.copy()
-
-    def _check_size(self, record: Record) -> None:
-        """Exact check of a record that may be too large."""
-        size = len(build_batch([record], compression=self._codec))
-        if size > self._size_max:
-            raise RecordTooLarge(size=size, limit=self._size_max)
+    def connections(self) -> Connections:
+        """Of the library itself: open until the producer is closed."""
+        return self._connections
 
     async def flush(self) -> None:
         """Wait until every submitted message has a result."""
-        await self._sender.flush()
-
-    def _lane(self, entry: QueuedRecord, partition: int | None) -> Lane:
-        lanes = self._lanes
-        if partition is not None:
-            if not 0 <= partition < len(lanes):
-                raise UnknownPartition(topic=self.topic, partition=partition)
-            return lanes[partition]
-        if len(lanes) == 1:
-            return lanes[0]
-        if entry.record.key is not None:
-            return lanes[partition_of(entry.record.key, len(lanes))]
-        return self._keyless_lane(entry.size)
-
-    def _keyless_lane(self, size: int) -> Lane:
-        """Messages without a key go to the partitions round robin: single messages one by one, many messages in
-        runs of about `STICKY_BYTES`."""
-        lane = self._lanes[self._sticky_partition]
-        if self._sticky_bytes and (self._sticky_bytes >= STICKY_BYTES or lane.is_idle):
-            self._sticky_partition, self._sticky_bytes = (self._sticky_partition + 1) % len(self._lanes), 0
-            lane = self._lanes[self._sticky_partition]
-        self._sticky_bytes += size
-        return lane
-
-    # -- lifecycle --------------------------------------------------------------------------------------------
-
-    async def _ensure_metadata(self) -> None:
-        """Describe the topic, once for all callers that need it at the same time."""
-        learning = self._refresh_task or self._start_refresh()
-        try:
-            await asyncio.shield(learning)
-        except asyncio.CancelledError:
-            if self._closed:
-                raise Stopping("The producer is closed.") from None
-            raise
-
-    def _start_refresh(self) -> "asyncio.Task[None]":
-        self._refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
-        if self._refresh_task is None:
-            self._refresh_task = asyncio.create_task(self._refresh_metadata())
-            self._refresh_task.add_done_callback(self._on_refresh_done)
-        return self._refresh_task
-
-    def _on_refresh_done(self, learning: "asyncio.Task[None]") -> None:
-        """Callers that wait get the error. Without one, the error is ignored: the topic is described again later."""
-        self._refresh_task = None
-        if not learning.cancelled():
-            learning.exception()
-
-    async def _refresh_metadata(self) -> None:
-        """A topic that does not exist is described as it would be created. The first message that the broker
-        accepts creates it; a refused one does not. A topic that existed before is not created again, since it
-        may have been deleted on purpose."""
-        request = admin_pb2.DescribeTopicRequest(
-            name=self.topic, plan=not (self._exists or self._sender.has_stored)
-        )
-        found = await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
-        self._exists = bool(found.topic.id)
-        if not self._exists:
-            soon_s = min(METADATA_REFRESH_S, PLANNED_METADATA_REFRESH_S)
-            self._refresh_at = asyncio.get_running_loop().time() + soon_s
-        for broker in found.brokers:
-            self._connections.add_known_address(broker)
-        self.configs = {each.name: each.value for each in found.configs}
-        self._size_max = int(self.configs[MAX_MESSAGE_BYTES])
-        batch_bytes = min(self._batch_bytes, self._size_max - HEADER_SIZE)
-        for lane in self._lanes:
-            lane.batch_bytes = batch_bytes
-        added = [
-            Lane(
-                each.partition,
-                each.owner or self._connections.address,
-                batch_bytes=batch_bytes,
-                compression=self._codec,
-            )
-            for each in found.partitions[len(self._lanes) :]
-        ]
-        # Lanes are never removed: a topic recreated with fewer partitions refuses messages for the others.
-        self._lanes += added
-        self._sender.add(added)
+        await asyncio.gather(*(each.flush() for each in self._topics.values()))
 
     async def close(self) -> None:
         """Send all submitted messages, then close. Messages without a response at the timeout fail."""
@@ -262,23 +120,22 @@ class AsyncProducer:
             return
         self._closed = True
         try:
-            await self._sender.flush()
+            await asyncio.gather(*(each.close() for each in self._topics.values()))
         finally:
-            await self._leave()
+            await self._connections.close()
 
     async def abort(self) -> None:
         """Close immediately: messages without a response fail."""
         self._closed = True
-        await self._leave()
+        try:
+            await asyncio.gather(*(each.abort() for each in self._topics.values()))
+        finally:
+            await self._connections.close()
 
-    async def _leave(self) -> None:
-        """Fail all waiting messages and stop all tasks."""
-        self._sender.abandon(Stopping("The producer was closed before this message was acknowledged."))
-        if (learning := self._refresh_task) is not None:
-            learning.cancel()
-            await asyncio.wait([learning])
-        await self._sender.close()
-        await self._connections.close()
+    def __repr__(self) -> str:
+        return client_repr(
+            "AsyncProducer", is_closed=self._closed, topic=self.topic, address=self._connections.address
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -17,9 +17,11 @@ from millpond.client import arguments
 from millpond.client.calls import ServerAddresses
 from millpond.client.message import Placed
 from millpond.client.ordered_turns import OrderedTurns
-from millpond.client.payloads import AsyncPayloads
-from millpond.client.producer import CODECS, TIMEOUT_S, AsyncProducer
+from millpond.client.payloads import BodyTransfer
+from millpond.client.producer import TIMEOUT_S, AsyncProducer
 from millpond.client.publishing import Attributes, headers_of, published_record
+from millpond.client.reprs import client_repr
+from millpond.client.topic_producer import TopicProducer
 from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, MAX_MESSAGE_BYTES, PAYLOAD
 from millpond.model.errors import Stopping
 from millpond.records import Header, Record
@@ -29,7 +31,9 @@ INLINE_BYTES_MAX: Final = 0
 
 
 class AsyncPublisher:
-    """`topic` is where messages go unless a call names another one. `inline_bytes_max` is the size up to which a body
+    """Sends messages with attributes and delivery times, whose bodies may go to the object store.
+
+    `topic` is where messages go unless a call names another one. `inline_bytes_max` is the size up to which a body
     stays in its message although the topic has `payload=reference`. See `AsyncProducer` for the other arguments."""
 
     def __init__(
@@ -42,13 +46,9 @@ class AsyncPublisher:
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
         self.topic = arguments.optional(arguments.topic, "topic", topic)
-        self._address = arguments.addresses("address", address)
-        self._timeout_s = timeout
-        self._compression = compression
-        arguments.choice("compression", compression, CODECS)
         self._inline_bytes_max = arguments.integer("inline_bytes_max", inline_bytes_max)
-        self._producers: dict[str, AsyncProducer] = {}
-        self._payloads = AsyncPayloads(address=self._address, timeout=timeout)
+        self.producer = AsyncProducer(topic, address=address, timeout=timeout, compression=compression)
+        self._bodies = BodyTransfer(self.producer.connections)
         self._turns = OrderedTurns()
         self._closed = False
 
@@ -83,49 +83,47 @@ class AsyncPublisher:
         """Like `send`, but returns as soon as the message is queued, with a future of its place. A body that goes
         to the object store is uploaded first."""
         record = published_record(value, key, headers_of(attributes, deliver_at, delay))
-        topic = arguments.one_topic(topic, self.topic)
-        producer = self.producer(topic)
+        producer = self.in_topic(topic)
         if key is None:
-            return await producer.submit_record(await self.referring(producer, record))
-        if self._turns.is_free((topic, key)) and self._can_submit_now(producer, record):
+            return await producer.submit_record(await self._referring(producer, record))
+        if self._turns.is_free((producer.topic, key)) and self._can_submit_now(producer, record):
             return await producer.submit_record(record)
-        with self._turns.take((topic, key)) as turn:
-            record = await self.referring(producer, record)
+        with self._turns.take((producer.topic, key)) as turn:
+            record = await self._referring(producer, record)
             await turn.wait_turn()
             return await producer.submit_record(record)
 
-    def _can_submit_now(self, producer: AsyncProducer, record: Record) -> bool:
+    def _can_submit_now(self, producer: TopicProducer, record: Record) -> bool:
         """Whether the message can be queued without waiting, so that no later one can overtake it."""
         return producer.is_ready and len(record.value or b"") <= self._inline_bytes_max_of(producer)
 
-    def producer(self, topic: str) -> AsyncProducer:
-        """The producer for this topic."""
+    def in_topic(self, topic: str | None) -> TopicProducer:
+        """Of the library itself: the part that sends to this topic, or to the publisher's own."""
         if self._closed:
             raise Stopping("The publisher is closed.")
-        producer = self._producers.get(topic)
-        if producer is None:
-            producer = self._producers[topic] = AsyncProducer(
-                topic, address=self._address, timeout=self._timeout_s, compression=self._compression
-            )
-        return producer
+        return self.producer.in_topic(topic)
 
-    async def referring(self, producer: AsyncProducer, record: Record) -> Record:
-        """The message with its body, or with a reference to it if the topic's config requires one."""
+    async def referring(self, topic: str, record: Record) -> Record:
+        """Of the library itself: the message with its body, or with a reference to it if the topic's config requires
+        one."""
+        return await self._referring(self.in_topic(topic), record)
+
+    async def _referring(self, producer: TopicProducer, record: Record) -> Record:
         if not record.value or len(record.value) <= await self._ready_inline_bytes_max(producer):
             return record
-        reference = await self._payloads.upload(record.value, topic=producer.topic)
+        reference = await self._bodies.upload(producer.topic, record.value)
         headers: tuple[Header, ...] = (*record.headers, reference.header())
         return Record(None, record.key, headers, record.timestamp)
 
     async def carried_bytes_max(self, topic: str) -> int:
-        """Bodies of this topic that are larger go to the object store."""
-        return await self._ready_inline_bytes_max(self.producer(topic))
+        """Of the library itself: bodies of this topic that are larger go to the object store."""
+        return await self._ready_inline_bytes_max(self.in_topic(topic))
 
-    async def _ready_inline_bytes_max(self, producer: AsyncProducer) -> int:
+    async def _ready_inline_bytes_max(self, producer: TopicProducer) -> int:
         await producer.ready()
         return self._inline_bytes_max_of(producer)
 
-    def _inline_bytes_max_of(self, producer: AsyncProducer) -> int:
+    def _inline_bytes_max_of(self, producer: TopicProducer) -> int:
         payload_mode = producer.configs.get(PAYLOAD)
         if payload_mode == BY_REFERENCE:
             return self._inline_bytes_max
@@ -135,13 +133,20 @@ class AsyncPublisher:
 
     async def flush(self) -> None:
         """Wait until every submitted message has a result."""
-        await asyncio.gather(*(each.flush() for each in self._producers.values()))
+        await self.producer.flush()
 
     async def close(self) -> None:
         """Send all submitted messages, then close."""
         self._closed = True
-        await asyncio.gather(*(each.close() for each in self._producers.values()))
-        await self._payloads.close()
+        await self.producer.close()
+
+    def __repr__(self) -> str:
+        return client_repr(
+            "AsyncPublisher",
+            is_closed=self._closed,
+            topic=self.topic,
+            address=self.producer.connections.address,
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Drives the lanes of one producer: streams to brokers, responses, retries, deadlines.
+"""Drives the lanes of one topic of a producer: streams to brokers, responses, retries, deadlines.
 
 For each broker one task writes and one reads. Another task decides which batch goes to which broker, and
 checks deadlines. None of them waits for another: a broker that reads nothing delays neither the other brokers
@@ -40,11 +40,38 @@ class ProduceLink:
         self.tasks: list[asyncio.Task[None]] = []
 
 
+class SendBuffer:
+    """Limits the bytes of messages that wait for their results, over all topics of a producer."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._freed = asyncio.Event()
+        self.held_bytes = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.held_bytes < self._bytes_max
+
+    async def wait_for_room(self) -> None:
+        while not self.has_room:
+            self._freed.clear()
+            await self._freed.wait()
+
+    def release(self, size: int) -> None:
+        self.held_bytes -= size
+        self._freed.set()
+
+
 class Sender:
-    def __init__(self, connections: Connections, topic: str, *, clock: Clock | None = None) -> None:
+    """Sends the messages of one topic."""
+
+    def __init__(
+        self, connections: Connections, topic: str, buffer: SendBuffer, *, clock: Clock | None = None
+    ) -> None:
         """`clock` stamps records that have no timestamp."""
         self._connections = connections
         self._topic = topic
+        self._buffer = buffer
         self._clock = clock or SystemClock()
         self._timed_out = TimedOut(timeout_ms=int(connections.timeout_s * 1000))
         self._last_error: MillpondError | None = None
@@ -58,7 +85,7 @@ class Sender:
         self._identifying: asyncio.Task[None] | None = None
         self.failure: MillpondError | None = None
         """Why nothing can be sent any more."""
-        self.held_bytes = 0
+        self._held_bytes = 0
         self.has_stored = False
         """Whether any message was stored: then the topic exists."""
 
@@ -70,19 +97,17 @@ class Sender:
         for lane in lanes:
             self._connections.add_known_address(lane.address)
 
-    def wake(self) -> None:
-        """Signal that a lane has something new."""
+    def hold(self, size: int) -> None:
+        """Count a message that was added to a lane."""
+        self._held_bytes += size
+        self._buffer.held_bytes += size
         self._wake.set()
-
-    async def room(self, bytes_max: int) -> None:
-        """Wait until the buffered messages take fewer bytes than this."""
-        while self.held_bytes >= bytes_max:
-            self._freed.clear()
-            await self._freed.wait()
 
     async def flush(self) -> None:
         """Wait until every message has a result."""
-        await self.room(1)
+        while self._held_bytes:
+            self._freed.clear()
+            await self._freed.wait()
 
     async def close(self) -> None:
         for link in self._links.values():
@@ -117,7 +142,7 @@ class Sender:
 
     async def _run(self) -> None:
         while True:
-            if not self.held_bytes:
+            if not self._held_bytes:
                 await self._wake.wait()
             self._wake.clear()
             now = asyncio.get_running_loop().time()
@@ -258,5 +283,6 @@ class Sender:
                 self._free(lane.expire(now, self._timed_out, self._last_error or self._timed_out))
 
     def _free(self, size: int) -> None:
-        self.held_bytes -= size
+        self._held_bytes -= size
         self._freed.set()
+        self._buffer.release(size)

@@ -30,6 +30,7 @@ from millpond.client.delivery import AsyncDelivery, BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
 from millpond.client.link import AttachParameters, BrokerCredit, SubscribeLink
 from millpond.client.outbox import OutboxItem
+from millpond.client.reprs import client_repr
 from millpond.client.subscriptions import check_same, config_texts
 from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import AsyncWorkers
@@ -60,9 +61,13 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncSubscriber:
-    """`address` is the broker to try first, or several. `create` creates the subscription with these configs
-    if it does not exist. `prefetch` and `prefetch_bytes` limit the deliveries that are received or in flight,
-    and not taken yet."""
+    """Receives the messages of a subscription, which the application acknowledges one by one.
+
+    `address` is the broker to try first, or several. `consumer` is the name of this consumer; by default a unique one
+    is generated. `create` creates the subscription with these configs if it does not exist. `prefetch` and
+    `prefetch_bytes` limit the deliveries that are received or in flight, and not taken yet. Values larger than
+    `value_bytes_max` are left out of the delivery, and so are all values with `metadata_only`: `data` fetches them.
+    `timeout` is the time that a broker has to respond."""
 
     _delivery_class: type[BaseDelivery] = AsyncDelivery
 
@@ -79,7 +84,6 @@ class AsyncSubscriber:
         metadata_only: bool = False,
         create: Mapping[str, object] | None = None,
         timeout: float = TIMEOUT_S,
-        clock: Clock | None = None,
     ) -> None:
         self.topic = arguments.topic("topic", topic)
         self.subscription = arguments.label("subscription", subscription)
@@ -94,7 +98,7 @@ class AsyncSubscriber:
         self._attach_parameters = AttachParameters(
             topic, subscription, self.consumer, value_bytes_max, metadata_only
         )
-        self._clock = clock or SystemClock()
+        self._clock: Clock = SystemClock()
         self._inbox = Inbox(
             lambda delivery: delivery.link.return_credit(delivery),
             time.monotonic,
@@ -188,6 +192,7 @@ class AsyncSubscriber:
         self._set_paused(paused=True)
 
     async def resume(self) -> None:
+        """Receive again, after `pause`."""
         self._set_paused(paused=False)
 
     def _set_paused(self, *, paused: bool) -> None:
@@ -377,6 +382,16 @@ class AsyncSubscriber:
         if self._supervising is not None:
             tasks.add(self._supervising)
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def __repr__(self) -> str:
+        return client_repr(
+            "AsyncSubscriber",
+            is_closed=self._connections.is_closed,
+            topic=self.topic,
+            subscription=self.subscription,
+            consumer=self.consumer,
+            address=self._connections.address,
+        )
 
     async def __aenter__(self) -> Self:
         await self._start()

@@ -22,6 +22,8 @@ START_CODES: Final = {arguments.EARLIEST: pb.Start.EARLIEST, arguments.LATEST: p
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
+    """A subscription and its settings."""
+
     topic: str
     name: str
     config: Mapping[str, str]
@@ -62,6 +64,8 @@ class SubscriptionPartition:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionConsumer:
+    """A consumer that is attached to a subscription: how many messages it may receive, holds and has acknowledged."""
+
     name: str
     credit: int
     leased: int
@@ -74,6 +78,8 @@ class SubscriptionConsumer:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
+    """A subscription with its partitions, its consumers and its dead letters."""
+
     subscription: Subscription
     partitions: list[SubscriptionPartition]
     consumers: list[SubscriptionConsumer]
@@ -111,13 +117,14 @@ class SubscriptionCalls:
         )
 
     async def alter_subscription(self, topic: str, name: str, config: Configs) -> Subscription:
-        """Settings that are not named stay unchanged."""
+        """Change settings of a subscription. Settings that are not named stay unchanged."""
         request = pb.AlterSubscriptionRequest(**_named(topic, name), config=config_texts("config", config))
         return _subscription(
             await self._connections.call(QUEUE, "AlterSubscription", request, pb.Subscription)
         )
 
     async def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription and its state. The topic's messages stay."""
         request = pb.DeleteSubscriptionRequest(**_named(topic, name))
         await self._connections.call_at_most_once(
             QUEUE, "DeleteSubscription", request, pb.DeleteSubscriptionResponse

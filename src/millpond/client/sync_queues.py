@@ -8,7 +8,7 @@ with Subscriber("orders", "billing") as subscriber:
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -19,17 +19,21 @@ from millpond.client.calls import ServerAddresses
 from millpond.client.delivery import BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
 from millpond.client.message import Placed, Sent
-from millpond.client.producer import TIMEOUT_S
+from millpond.client.producer import BUFFER_BYTES_MAX, TIMEOUT_S
 from millpond.client.publisher import INLINE_BYTES_MAX, AsyncPublisher
 from millpond.client.publishing import Attributes, headers_of, published_record
+from millpond.client.reprs import sync_repr
 from millpond.client.subscriber import PREFETCH, PREFETCH_BYTES, VALUE_BYTES_MAX, AsyncSubscriber
-from millpond.client.sync import Producer
+from millpond.client.sync_producer import ProducerInboxes
 from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import WorkerLanes, conclude
 from millpond.model.errors import Stopping
 
 
 class Delivery(BaseDelivery):
+    """A message that was delivered to this subscriber, to be acknowledged. `value` is None if the message has
+    none, or if it is large and was left out: `data` returns it."""
+
     __slots__ = ()
 
     def data(self) -> bytes | None:
@@ -47,8 +51,13 @@ class _OnBackground(AsyncSubscriber):
 
 
 class Subscriber:
-    """Receives the messages of a subscription, which the application acknowledges one by one. See
-    `AsyncSubscriber` for the arguments. `workers` is the number of threads that `run` uses."""
+    """Receives the messages of a subscription, which the application acknowledges one by one.
+
+    `address` is the broker to try first, or several. `consumer` is the name of this consumer; by default a unique one
+    is generated. `create` creates the subscription with these configs if it does not exist. `prefetch` and
+    `prefetch_bytes` limit the deliveries that are received or in flight, and not taken yet. Values larger than
+    `value_bytes_max` are left out of the delivery, and so are all values with `metadata_only`: `data` fetches them.
+    `timeout` is the time that a broker has to respond."""
 
     def __init__(
         self,
@@ -63,11 +72,7 @@ class Subscriber:
         metadata_only: bool = False,
         create: Mapping[str, object] | None = None,
         timeout: float = TIMEOUT_S,
-        workers: int = 1,
     ) -> None:
-        self.topic = topic
-        self.subscription = subscription
-        self._workers = arguments.count("workers", workers)
         self._subscriber = run(
             on_background_loop(
                 lambda: _OnBackground(
@@ -84,6 +89,8 @@ class Subscriber:
                 )
             )
         )
+        self.topic = self._subscriber.topic
+        self.subscription = self._subscriber.subscription
         self.consumer = self._subscriber.consumer
         self._inbox = self._subscriber.inbox
         self._is_started = False
@@ -105,15 +112,15 @@ class Subscriber:
             raise Stopping("The subscriber is closed.")
         return found  # type: ignore[return-value]  # the subscriber creates no other kind
 
-    def run(self, handler: Callable[[Delivery], Any], *, workers: int | None = None) -> None:
+    def run(self, handler: Callable[[Delivery], Any], *, workers: int = 1) -> None:
         """Call `handler` with every delivery, until the subscriber is closed (by another thread). `workers`
         threads run it, but only one at a time for each key, in order. When the handler returns, the message
         is acknowledged, unless the handler has done so itself. When the handler raises, the error is logged
         and the message is nacked. `SystemExit` and similar exceptions also end `run`."""
         arguments.function("handler", handler)
-        count = self._workers if workers is None else arguments.count("workers", workers)
+        arguments.count("workers", workers)
         self.start()
-        ThreadWorkers(self._inbox, count, handler).run()
+        ThreadWorkers(self._inbox, workers, handler).run()
         self._check()
 
     def flush(self) -> list[tuple[BaseDelivery, Outcome]]:
@@ -121,7 +128,12 @@ class Subscriber:
         return run(self._subscriber.flush())
 
     def transaction(self) -> "Transaction":
-        """Acknowledge deliveries and publish messages together, atomically."""
+        """Acknowledge deliveries and publish messages together, atomically:
+
+        with subscriber.transaction() as transaction:
+            transaction.ack(delivery)
+            transaction.publish(body, topic="invoices", key=delivery.key)
+        """
         return Transaction(self._subscriber.transaction())
 
     def pause(self) -> None:
@@ -129,6 +141,7 @@ class Subscriber:
         run(self._subscriber.pause())
 
     def resume(self) -> None:
+        """Receive again, after `pause`."""
         run(self._subscriber.resume())
 
     def start(self) -> None:
@@ -138,8 +151,12 @@ class Subscriber:
             self._is_started = True
 
     def close(self) -> None:
-        """Wait until every acknowledgement is durable, then detach gracefully."""
+        """Wait until every acknowledgement is durable, then detach gracefully. Deliveries that were not acknowledged
+        go to other consumers immediately, and do not count as failed. Wakes up callers that wait for a delivery."""
         run(self._subscriber.close())
+
+    def __repr__(self) -> str:
+        return sync_repr(self._subscriber)
 
     def __enter__(self) -> Self:
         self.start()
@@ -230,20 +247,41 @@ class ThreadWorkers:
 
 
 class Transaction:
-    """Commits at the end of its `with`. If the block raises, nothing is done, and the deliveries must still
-    be acknowledged."""
+    """Commits at the end of its `with`. If the block raises, nothing is done, and the deliveries must
+    still be acknowledged."""
 
     def __init__(self, transaction: AsyncTransaction) -> None:
         self._transaction = transaction
-        self.ack = transaction.ack
-        self.publish = transaction.publish
+
+    def ack(self, delivery: BaseDelivery) -> None:
+        """Acknowledge a delivery when the transaction commits."""
+        self._transaction.ack(delivery)
+
+    def publish(
+        self,
+        value: bytes | None,
+        *,
+        topic: str,
+        key: bytes | None = None,
+        attributes: Attributes | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Add a message to the transaction. It is stored when the transaction commits."""
+        self._transaction.publish(value, topic=topic, key=key, attributes=attributes, partition=partition)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return self._transaction.is_empty
 
     def commit(self) -> None:
+        """Returns when it is committed. The request takes effect at most once: if the response is lost, this
+        raises `OutcomeUnknown`, and deliveries that were not acknowledged are redelivered."""
         run(self._transaction.commit())
 
     @property
-    def placed(self) -> Sequence[Any]:
-        """The partition and number of each message, in order, once it is committed."""
+    def placed(self) -> list[Placed]:
+        """Where each message is stored, in order, once they are committed."""
         return self._transaction.placed
 
     def __enter__(self) -> Self:
@@ -256,7 +294,10 @@ class Transaction:
 
 
 class Publisher:
-    """Messages to any topic, stored once. See `AsyncPublisher` for the arguments."""
+    """Sends messages with attributes and delivery times, whose bodies may go to the object store.
+
+    `topic` is where messages go unless a call names another one. `inline_bytes_max` is the size up to which a body
+    stays in its message although the topic has `payload=reference`. See `Producer` for the other arguments."""
 
     def __init__(
         self,
@@ -267,10 +308,6 @@ class Publisher:
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self.topic = topic
-        self._address = arguments.addresses("address", address)
-        self._timeout_s = timeout
-        self._compression = compression
         self._publisher = run(
             on_background_loop(
                 lambda: AsyncPublisher(
@@ -282,9 +319,9 @@ class Publisher:
                 )
             )
         )
-        self._producers: dict[str, Producer] = {}
+        self.topic = self._publisher.topic
+        self._inboxes = ProducerInboxes(self._publisher.producer, timeout, BUFFER_BYTES_MAX)
         self._carried_bytes_max: dict[str, int] = {}
-        self._making = threading.Lock()
 
     def send(
         self,
@@ -317,21 +354,22 @@ class Publisher:
         to the object store is uploaded first."""
         record = published_record(value, key, headers_of(attributes, deliver_at, delay))
         topic = arguments.one_topic(topic, self.topic)
-        producer = self._producers.get(topic) or self._producer_of(topic)
+        if topic not in self._carried_bytes_max:
+            self._carried_bytes_max[topic] = run(self._publisher.carried_bytes_max(topic))
         if record.value and len(record.value) > self._carried_bytes_max[topic]:
-            record = run(self._publisher.referring(self._publisher.producer(topic), record))
-        return producer.submit_record(record)
+            record = run(self._publisher.referring(topic, record))
+        return self._inboxes.of(topic).submit_record(record)
 
     def flush(self) -> None:
-        """Wait until every published message has a result."""
-        for producer in list(self._producers.values()):
-            producer.flush()
+        """Wait until every submitted message has a result."""
+        run(self._flush())
 
     def close(self) -> None:
-        """Send all published messages, then close."""
-        for producer in list(self._producers.values()):
-            producer.close()
-        run(self._publisher.close())
+        """Send all submitted messages, then close."""
+        run(self._close())
+
+    def __repr__(self) -> str:
+        return sync_repr(self._publisher)
 
     def __enter__(self) -> Self:
         return self
@@ -341,11 +379,12 @@ class Publisher:
     ) -> None:
         self.close()
 
-    def _producer_of(self, topic: str) -> Producer:
-        with self._making:
-            if topic not in self._producers:
-                self._carried_bytes_max[topic] = run(self._publisher.carried_bytes_max(topic))
-                self._producers[topic] = Producer(
-                    topic, address=self._address, timeout=self._timeout_s, compression=self._compression
-                )
-            return self._producers[topic]
+    async def _flush(self) -> None:
+        await self._inboxes.drain()
+        await self._publisher.flush()
+
+    async def _close(self) -> None:
+        try:
+            await self._inboxes.drain()
+        finally:
+            await self._publisher.close()

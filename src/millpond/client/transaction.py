@@ -22,10 +22,15 @@ class TransactionOperations:
         self._attach_parameters = attach_parameters
         self._deliveries: list[BaseDelivery] = []
         self._appended: list[pb.Appended] = []
-        self.placed: list[Placed] = []
-        """The partition and number of each message, in order, once it is committed."""
+        self._placed: list[Placed] = []
+
+    @property
+    def placed(self) -> list[Placed]:
+        """Where each message is stored, in order, once they are committed."""
+        return self._placed
 
     def ack(self, delivery: BaseDelivery) -> None:
+        """Acknowledge a delivery when the transaction commits."""
         if arguments.instance("delivery", delivery, BaseDelivery).is_answered:
             raise InvalidRequest(reason=f"{delivery!r} was already acknowledged")
         self._deliveries.append(delivery)
@@ -57,10 +62,11 @@ class TransactionOperations:
 
     @property
     def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
         return not self._deliveries and not self._appended
 
     def request(self) -> tuple[str, pb.CommitRequest]:
-        """The request, and the address of the broker to send it to."""
+        """Of the library itself: the request, and the address of the broker to send it to."""
         addresses = {each.link.address for each in self._deliveries}
         if len(addresses) != 1:
             reason = f"a transaction acknowledges deliveries of one broker, and these are of {len(addresses)}"
@@ -74,8 +80,8 @@ class TransactionOperations:
         )
 
     def conclude(self, response: pb.CommitResponse) -> None:
-        """Raises `StaleDelivery` if nothing was committed; each delivery can then still be acknowledged
-        separately."""
+        """Of the library itself: raises `StaleDelivery` if nothing was committed; each delivery can then still be
+        acknowledged separately."""
         for delivery, code in zip(self._deliveries, response.answers, strict=True):
             outcome = OUTCOMES.get(code, Outcome.UNKNOWN)
             if outcome is not Outcome.OK:
@@ -84,7 +90,7 @@ class TransactionOperations:
                 )
         for delivery in self._deliveries:
             delivery.take_as_acked(_committed())
-        self.placed = [
+        self._placed = [
             Placed(partition, number)
             for partition, number in zip(response.partitions, response.numbers, strict=True)
         ]

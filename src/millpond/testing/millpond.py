@@ -11,7 +11,7 @@ in memory (`/dev/shm`, if it exists). They survive a restart of the broker, but 
 import contextlib
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -91,13 +91,13 @@ class Millpond:
 
     # -- clients, closed when the test ends ---------------------------------------------------------------------
 
-    def producer(self, topic: str, **options: Any) -> Producer:
+    def producer(self, topic: str | None = None, **options: Any) -> Producer:
         """`options` as for `millpond.Producer`."""
         return self._closed_at_end(Producer(topic, **{"address": self.grpc, **options}))
 
-    def consumer(self, topic: str, **options: Any) -> Consumer:
+    def consumer(self, topics: str | Sequence[str], **options: Any) -> Consumer:
         """`options` as for `millpond.Consumer`."""
-        return self._closed_at_end(Consumer(topic, **{"address": self.grpc, **options}))
+        return self._closed_at_end(Consumer(topics, **{"address": self.grpc, **options}))
 
     def admin(self, **options: Any) -> Admin:
         """`options` as for `millpond.Admin`."""

@@ -42,6 +42,7 @@ SURROGATE = "\ud800"
 TEXT = (None, 1, b"t", ["t"], SURROGATE)
 TOPIC = (None, 1, b"t", ["a", "b"], ("a",), {"a"}, "", "no/slash", "..", "x" * 250, SURROGATE)
 OPTIONAL_TOPIC = TOPIC[1:]
+TOPICS = (None, 1, b"t", {"a"}, "", "no/slash", [], [1], ["a", ""], ["a", "a"])
 LABEL = (*TEXT, "")
 OPTIONAL_LABEL = (1, b"g", ["g"], "", SURROGATE)
 FLAG = (None, 1, 0, "yes")
@@ -105,6 +106,7 @@ COMPRESSION = (None, 1, "rar", b"none", True)
 CLIENT = {"address": ADDRESSES, "timeout": TIMEOUT}
 MESSAGE = {
     "value": BYTES,
+    "topic": OPTIONAL_TOPIC,
     "key": BYTES,
     "headers": (*HEADERS, *HEADER_NAMES),
     "partition": PARTITION,
@@ -122,7 +124,7 @@ NAMED = {"topic": LABEL, "name": LABEL}
 
 WRONG = {
     "Producer": {
-        "topic": TOPIC,
+        "topic": OPTIONAL_TOPIC,
         "compression": COMPRESSION,
         "batch_bytes": COUNT,
         "buffer_bytes_max": COUNT,
@@ -132,10 +134,11 @@ WRONG = {
     "Producer.submit": MESSAGE,
     "Producer.send_many": {
         "values": (None, 1, b"one", "text", {b"a": 1}, [1], [b"a", "b"], (b"a", 1.5)),
+        "topic": OPTIONAL_TOPIC,
         "partition": PARTITION,
     },
     "Consumer": {
-        "topic": TOPIC,
+        "topics": TOPICS,
         **START,
         "partition": PARTITION,
         "group": OPTIONAL_LABEL,
@@ -191,10 +194,9 @@ WRONG = {
         "metadata_only": FLAG,
         "create": SUBSCRIPTION_CONFIGS,
         **CLIENT,
-        "workers": COUNT,
     },
     "Subscriber.receive": {"wait": SECONDS},
-    "Subscriber.run": {"handler": FUNCTION, "workers": (True, 1.0, "1", 0)},
+    "Subscriber.run": {"handler": FUNCTION, "workers": COUNT},
     "Transaction.ack": {"delivery": (None, 1, b"ack")},
     "Transaction.publish": {
         **{name: PUBLISHED[name] for name in ("value", "key", "attributes")},
@@ -210,6 +212,7 @@ WRONG = {
 
 RIGHT = {
     "topic": "t",
+    "topics": "t",
     "subscription": "s",
     "name": "t",
     "group": "g",
@@ -263,11 +266,7 @@ NO_ARGUMENTS |= {
     "set_result",
 }
 INSIDE = {
-    "submit_record",
-    "ready",
-    "place",
-    "put",
-    "producer",
+    "in_topic",
     "referring",
     "carried_bytes_max",
     "request",
@@ -314,7 +313,7 @@ def _needed(kind, method, **given):
         for name, parameter in parameters.items()
         if name != "self"
         and name not in given
-        and (parameter.default is parameter.empty or name in ("address", "timeout"))
+        and (parameter.default is parameter.empty or name in ("address", "timeout", "topic"))
     }
     if kind in (Sent, Acknowledgement):
         needed = {}
@@ -348,7 +347,7 @@ def test_the_table_knows_every_public_call_and_argument():
                 assert not missing, f"{kind.__name__}.{name}: {missing}"
             if owner in WRONG:
                 arguments_of = set(inspect.signature(kind).parameters)
-                assert arguments_of <= {*WRONG[owner], "clock"}, kind
+                assert arguments_of <= set(WRONG[owner]), kind
 
 
 # -- one wrong message ------------------------------------------------------------------------------------------------
@@ -420,13 +419,6 @@ def test_a_value_out_of_range_is_a_value_error_and_one_of_ours():
     assert isinstance(refused.value, InvalidRequest)
 
 
-def test_several_topics_are_refused_with_a_hint():
-    with pytest.raises(
-        TypeError, match="topic must be a str, not list: it is one topic: create one client for each"
-    ):
-        Consumer(["a", "b"])
-
-
 def test_an_address_that_is_none_says_what_one_is():
     expected = (
         "^address='nonsense': expected host:port of a broker's gRPC listener, for example 127.0.0.1:9999.$"
@@ -451,6 +443,17 @@ async def test_a_position_is_given_once():
         await AsyncConsumer("t", address=NOWHERE).seek()
 
 
+@pytest.mark.parametrize("read_from", [{0: 1}, {"c": 1}, {"a": {"0": 1}}, {"a": 0}, {"a": "newest"}])
+def test_positions_of_several_topics_are_given_by_topic(read_from):
+    with pytest.raises((TypeError, InvalidArgument), match="read_from"):
+        AsyncConsumer(["a", "b"], read_from=read_from)
+
+
+def test_a_file_keeps_the_position_of_one_topic(tmp_path):
+    with pytest.raises(InvalidArgument, match=r"position_file=.*expected one topic; use group= for several"):
+        AsyncConsumer(["a", "b"], position_file=tmp_path / "at")
+
+
 # -- where the broker is ---------------------------------------------------------------------------------------------
 
 
@@ -460,13 +463,13 @@ ALL_CLIENTS = [
     lambda **named: AsyncAdmin(**named),
     lambda **named: AsyncPayloads(**named),
     lambda **named: AsyncSubscriber("t", "s", **named),
-    lambda **named: AsyncPublisher(**named).producer("t"),
+    lambda **named: AsyncPublisher(**named).producer,
     lambda **named: Producer("t", **named)._producer,
     lambda **named: Consumer("t", **named)._consumer,
     lambda **named: Admin(**named)._admin,
     lambda **named: Payloads(**named)._payloads,
     lambda **named: Subscriber("t", "s", **named)._subscriber,
-    lambda **named: Publisher(**named)._publisher.producer("t"),
+    lambda **named: Publisher(**named)._publisher.producer,
 ]
 
 

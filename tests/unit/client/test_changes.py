@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from millpond import Consumer, Producer
-from millpond.client import consumer as consuming
-from millpond.client import producer as producing
+from millpond.client import topic_producer as producing
+from millpond.client import topic_reader as consuming
 from millpond.model.errors import RecordTooLarge, TopicReplaced, UnknownPartition, UnknownTopic
 from millpond.model.partitioning import partition_of
 
@@ -197,7 +197,7 @@ async def test_a_producer_in_use_learns_of_partitions_by_itself(setting, soon):
         await producer.send(b"a", key=b"k")
         await admin.alter_topic("t", partitions=4)
         await producer.send(b"a", key=b"k")
-        while producer._refresh_task is not None:
+        while producer.in_topic("t")._refresh_task is not None:
             await asyncio.sleep(0.01)
         placed = [await (await producer.submit(b"x", key=key)) for key in KEYS]
         assert [each.partition for each in placed] == [partition_of(key, 4) for key in KEYS]
@@ -211,7 +211,9 @@ async def test_a_limit_that_was_raised_holds_at_once(setting):
         await admin.alter_topic("t", configs={"max.message.bytes": "10000"})
         outcomes = await asyncio.gather(*(producer.send(b"x" * 5_000) for _ in range(10)))
         assert sorted(outcome.number for outcome in outcomes) == list(range(1, 11))
-        assert {lane.batch_bytes for lane in producer._lanes} == {10_000 - producing.HEADER_SIZE}
+        assert {lane.batch_bytes for lane in producer.in_topic("t")._lanes} == {
+            10_000 - producing.HEADER_SIZE
+        }
 
 
 async def test_looking_again_does_not_make_a_topic_that_was_deleted(setting, soon):

@@ -255,7 +255,7 @@ async def test_gaps_as_compaction_leaves_them(setting):
         response = type("Response", (), {})()
         response.batches = [type("Batch", (), {"partition": 0, "data": data})()]
         response.standings = [type("Standing", (), {"partition": 0, "read_from": 13})()]
-        consumer._take(response)
+        consumer._readers[0].take_response(response)
         first = await consumer.poll(messages_max=2)
         assert (numbers(first), first.read_from) == ([1, 5], 6)
         rest = await consumer.poll(messages_max=2)
@@ -286,6 +286,91 @@ async def test_aborted_transactions_are_not_seen(setting):
         assert values(await curious.poll()) == [b"1", b"2", b"3"]
         await asyncio.to_thread(producer.commit_transaction, 30)
         assert values(await consumer.poll(wait=5.0)) == [b"3"]
+
+
+# -- several topics --------------------------------------------------------------------------------------------------
+
+
+def placed(polled):
+    return sorted((message.topic, message.partition, message.number) for message in polled.messages)
+
+
+async def test_one_consumer_reads_several_topics(setting):
+    await setting.create("b", 2)
+    await setting.produce("a", b"1", b"2")
+    await setting.produce("b", b"3", partition=1)
+    async with setting.consumer(["a", "b"]) as consumer:
+        assert await consumer.positions() == {"a": {0: 1}, "b": {0: 1, 1: 1}}
+        polled = await consumer.poll()
+        assert placed(polled) == [("a", 0, 1), ("a", 0, 2), ("b", 1, 1)]
+        assert polled.read_from == {"a": 3, "b": {0: 1, 1: 2}}
+        await setting.produce("a", b"4")
+        await setting.produce("b", b"5", partition=0)
+    async with setting.consumer(("b", "a"), read_from=polled.read_from) as consumer:
+        assert placed(await consumer.poll()) == [("a", 0, 3), ("b", 0, 1)]
+
+
+async def test_a_list_of_one_topic_has_positions_by_topic(setting):
+    await setting.produce("a", b"1")
+    async with setting.consumer(["a"]) as consumer:
+        assert (await consumer.poll()).read_from == {"a": 2}
+
+
+async def test_positions_of_several_topics(setting):
+    await setting.produce("a", b"1", b"2", b"3")
+    await setting.produce("b", b"1", b"2", b"3")
+    for position, found in (
+        ({}, [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("b", 3)]),
+        ({"read_from": 3}, [("a", 3), ("b", 3)]),
+        ({"offset": 2}, [("a", 3), ("b", 3)]),
+        ({"read_from": "latest"}, []),
+        ({"read_from": {"a": "latest", "b": 3}}, [("b", 3)]),
+        ({"offset": {"a": {0: 2}}}, [("a", 3), ("b", 1), ("b", 2), ("b", 3)]),
+    ):
+        async with setting.consumer(["a", "b"], **position) as consumer:
+            messages = (await consumer.poll()).messages
+            assert sorted((message.topic, message.number) for message in messages) == found, position
+            await consumer.seek({"b": 3})
+            assert placed(await consumer.poll()) == [("b", 0, 3)], "a keeps its position"
+
+
+async def test_a_poll_waits_for_the_first_of_several_topics(setting):
+    await setting.create("a")
+    await setting.create("b")
+    async with setting.consumer(["a", "b"]) as consumer:
+        for topic in ("b", "a"):
+            waiting = asyncio.ensure_future(consumer.poll(wait=30.0))
+            while len(setting.broker.log.waiters._watches) < 2:  # both are asked
+                await asyncio.sleep(0)
+            await setting.produce(topic, b"x")
+            assert placed(await waiting) == [(topic, 0, 1)]
+
+
+async def test_several_topics_take_turns(setting):
+    for topic in ("a", "b"):
+        await setting.produce(topic, *[b"x"] * 10)
+    async with setting.consumer(["a", "b"]) as consumer:
+        firsts = [(await consumer.poll(messages_max=5)).messages[0].topic for _ in range(4)]
+        assert sorted(firsts) == ["a", "a", "b", "b"]
+
+
+async def test_a_topic_that_does_not_exist_is_named(setting):
+    await setting.produce("a", b"1")
+    async with setting.consumer(["a", "nothing"]) as consumer:
+        with pytest.raises(UnknownTopic, match="nothing"):
+            await consumer.poll()
+        await setting.produce("nothing", b"2")
+        assert placed(await consumer.poll()) == [("a", 0, 1), ("nothing", 0, 1)]
+
+
+async def test_a_group_keeps_the_positions_of_several_topics(setting):
+    await setting.produce("a", b"1", b"2")
+    await setting.produce("b", b"3", b"4")
+    seen = []
+    for _ in range(3):
+        async with setting.consumer(["a", "b"], group="g", reader="me") as consumer:
+            seen += placed(await consumer.poll(messages_max=2))
+    assert sorted(seen) == [("a", 0, 1), ("a", 0, 2), ("b", 0, 1), ("b", 0, 2)]
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------

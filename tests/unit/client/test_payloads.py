@@ -155,7 +155,8 @@ async def test_a_body_that_goes_after_its_url_was_given(broker, payloads, kind, 
 
 async def test_a_client_whose_clock_is_wrong_is_told_so(broker):
     clock = SimulatedClock(1_000_000_000_000)
-    async with AsyncPayloads(address=broker.listeners["grpc"], clock=clock) as payloads:
+    async with AsyncPayloads(address=broker.listeners["grpc"]) as payloads:
+        payloads._transfer = client_payloads.BodyTransfer(payloads._connections, clock)
         with pytest.raises(InvalidPayload, match="broker's clock"):
             await payloads.upload(b"x", topic="films")
 

@@ -118,7 +118,7 @@ async def test_a_poll_that_cannot_keep_the_last_positions_hands_out_nothing(sett
             async def fail(*_):
                 raise MillpondError("no")
 
-            patched.setattr(consumer._position_store, "save", fail)
+            patched.setattr(consumer._readers[0]._position_store, "save", fail)
             with pytest.raises(MillpondError, match="no"):
                 await consumer.poll()
         assert values(await consumer.poll()) == [b"b"]
@@ -217,7 +217,7 @@ async def test_nothing_but_the_file_is_left(setting, tmp_path):
         await consumer.poll()
     assert os.listdir(tmp_path) == ["at.json"]
     kept = json.loads((tmp_path / "at.json").read_text())
-    assert kept == {"topic": "t", "topic_id": consumer._topic_id, "read_from": {"0": 2}}
+    assert kept == {"topic": "t", "topic_id": consumer._readers[0]._topic_id, "read_from": {"0": 2}}
 
 
 async def test_a_save_that_was_cancelled_does_not_disturb_the_next(tmp_path):
@@ -269,7 +269,7 @@ async def test_a_group_with_members_is_not_meddled_with(setting):
             await consumer.poll()
             with pytest.raises(GroupError):
                 await consumer.commit()
-            consumer._saved = dict(consumer._positions)
+            consumer._readers[0]._saved = dict(consumer._readers[0].positions)
     finally:
         await asyncio.to_thread(kafka.close)
 

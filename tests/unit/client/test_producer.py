@@ -15,6 +15,7 @@ from millpond.client.lane import SEQUENCE_END
 from millpond.client.sender import Sender
 from millpond.model.errors import (
     Defect,
+    InvalidArgument,
     InvalidRecord,
     InvalidTimestamp,
     InvalidTopicName,
@@ -149,8 +150,8 @@ async def test_the_order_of_submits_is_the_order_of_numbers(setting):
 
 async def test_sequences_wrap(setting):
     async with setting.producer("t", batch_bytes=300) as producer:
-        await producer.ready()
-        lane = producer._lanes[0]
+        await producer.in_topic("t").ready()
+        lane = producer.in_topic("t")._lanes[0]
         take, lane.set_identity = lane.set_identity, None
 
         def take_near_the_end(identity):
@@ -266,7 +267,7 @@ async def test_a_stalled_broker_makes_submit_wait(holding):
         submits = [asyncio.ensure_future(producer.submit(b"x" * 1_000)) for _ in range(50)]
         await asyncio.to_thread(held.wait_reached)
         assert sum(submit.done() for submit in submits) < 50
-        assert producer._sender.held_bytes <= 10_000 + 1_036
+        assert producer._buffer.held_bytes <= 10_000 + 1_036
         held.release()
         assert len({(await (await submit)).number for submit in submits}) == 50
 
@@ -307,7 +308,7 @@ async def test_after_a_success_the_next_failure_is_tried_again_soon(holding):
         for number in range(1, 4):
             faults.fail_before("append")
             assert (await producer.send(b"x")).number == number
-            assert not producer._sender._pauses
+            assert not producer.in_topic("t")._sender._pauses
 
 
 async def test_an_answer_that_does_not_come_in_time(holding):
@@ -315,10 +316,11 @@ async def test_an_answer_that_does_not_come_in_time(holding):
     async with AsyncProducer("t", address=address, timeout=30.0) as producer:
         await producer.send(b"first")
         held = faults.hold("append")
-        producer._timeout_s, producer._connections.attempt_s = 2.0, 1.0  # for this one: it is sent again
+        part = producer.in_topic("t")
+        part._timeout_s, producer.connections.attempt_s = 2.0, 1.0  # for this one: it is sent again
         with pytest.raises(TimedOut, match="may or may not be stored"):
             await producer.send(b"late")
-        producer._timeout_s = 30.0
+        part._timeout_s = 30.0
         held.release()
         assert (await producer.send(b"next")).number == 3, "what was given up keeps its place"
 
@@ -417,7 +419,7 @@ async def test_no_tasks_are_left_and_no_error_is_forgotten(setting):
 async def test_a_bug_in_the_sender_leaves_nobody_waiting(setting, monkeypatch, caplog):
     async with setting.producer("t") as producer:
         await producer.send(b"x")
-        monkeypatch.setattr(producer._lanes[0], "next_batch", lambda *_: 1 / 0)
+        monkeypatch.setattr(producer.in_topic("t")._lanes[0], "next_batch", lambda *_: 1 / 0)
         with pytest.raises(Defect):
             await producer.send(b"x")
         with pytest.raises(Defect):
@@ -428,10 +430,65 @@ async def test_a_bug_in_the_sender_leaves_nobody_waiting(setting, monkeypatch, c
 async def test_a_message_without_a_time_gets_that_of_the_sender_s_clock(setting):
     clock = SimulatedClock(1_700_000_000_123)
     async with setting.producer("orders") as producer:
-        producer._sender = Sender(producer._connections, "orders", clock=clock)
+        part = producer.in_topic("orders")
+        part._sender = Sender(producer.connections, "orders", producer._buffer, clock=clock)
         await producer.send(b"first")
         clock.advance(5)
         await producer.send(b"second")
         await producer.send(b"third", timestamp_ms=1_700_000_000_001)
     found = [record.timestamp for record in await setting.broker.read("orders")]
     assert found == [1_700_000_000_123, 1_700_000_000_128, 1_700_000_000_001]
+
+
+# -- several topics ---------------------------------------------------------------------------------------------------
+
+
+async def test_one_producer_sends_to_several_topics(setting):
+    async with setting.producer("a") as producer:
+        assert (await producer.send(b"1")).number == 1
+        assert (await producer.send(b"2", topic="b", key=b"k")).number == 1
+        assert await producer.send_many([b"3", b"4"], topic="c") == [(0, 1), (0, 2)]
+        future = await producer.submit(b"5", topic="b")
+        assert (await future).number == 2
+    for topic, values in (("a", [b"1"]), ("b", [b"2", b"5"]), ("c", [b"3", b"4"])):
+        assert [message.value for message in await stored(setting, topic)] == values
+
+
+async def test_a_producer_without_a_topic_needs_one_in_each_call(setting):
+    async with setting.producer() as producer:
+        with pytest.raises(
+            InvalidArgument, match="topic=None: expected a topic, because the client was created"
+        ):
+            await producer.send(b"x")
+        assert (await producer.send(b"x", topic="t")).number == 1
+
+
+async def test_an_error_in_one_topic_leaves_the_others_alone(setting):
+    await setting.create("small", max_message_bytes="1000")
+    async with setting.producer() as producer:
+        with pytest.raises(RecordTooLarge):
+            await producer.send(bytes(5_000), topic="small")
+        assert (await producer.send(bytes(5_000), topic="large")).number == 1
+
+
+async def test_the_buffer_is_shared_by_all_topics(holding):
+    address, faults = holding
+    async with AsyncProducer(address=address, buffer_bytes_max=3_000) as producer:
+        for topic in ("a", "b"):
+            await producer.send(b"x", topic=topic)
+        held = faults.hold("append")
+        futures = [await producer.submit(bytes(2_000), topic=topic) for topic in ("a", "b")]
+        waiting = asyncio.ensure_future(producer.submit(b"x", topic="b"))
+        await asyncio.to_thread(held.wait_reached)
+        assert not waiting.done()
+        held.release()
+        futures.append(await waiting)
+        assert [(await future).number for future in futures] == [2, 2, 3]
+
+
+async def test_a_closed_producer_sends_to_no_new_topic(setting):
+    async with setting.producer("a") as producer:
+        await producer.send(b"x")
+    for topic in ("a", "b"):
+        with pytest.raises(Stopping):
+            await producer.send(b"x", topic=topic)

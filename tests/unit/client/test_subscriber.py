@@ -165,17 +165,17 @@ async def test_bodies_by_reference_keep_the_order_of_their_key_though_uploads_do
     await setting.broker.log.create_topic("mixed", 1, {"payload": payload, "max.message.bytes": "2000"})
     sizes = [4_000, 10, 3_000, None, 1_500, 20]
     async with setting.publisher(inline_bytes_max=100) as publisher:
-        upload, uploading, gates = publisher._payloads.upload, [], defaultdict(asyncio.Event)
+        upload, uploading, gates = publisher._bodies.upload, [], defaultdict(asyncio.Event)
 
-        async def upload_slowly(body, *, topic):
+        async def upload_slowly(topic, body):
             uploading.append(len(body))
             await gates[len(body)].wait()
-            return await upload(body, topic=topic)
+            return await upload(topic, body)
 
         async def all_upload():
             return len(uploading) == 3
 
-        monkeypatch.setattr(publisher._payloads, "upload", upload_slowly)
+        monkeypatch.setattr(publisher._bodies, "upload", upload_slowly)
         for _ in range(2):  # a producer that does not know its topic yet, and one that does
             calls = [
                 asyncio.ensure_future(
@@ -623,7 +623,7 @@ async def test_subscriptions_are_administered(setting):
     await setting.publish((b"k", b"a"))
     async with setting.admin() as admin:
         made = await admin.create_subscription(
-            "t", "new", {"attempts_max": 1, "on_exhausted": "block"}, start="latest"
+            "t", "new", {"attempts_max": 1, "on_exhausted": "block"}, read_from="latest"
         )
         assert (made.topic, made.name, made.config["attempts_max"]) == ("t", "new", "1")
         assert (await admin.alter_subscription("t", "new", {"ack_timeout_ms": "1m"})).config[

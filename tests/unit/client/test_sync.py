@@ -4,12 +4,13 @@ import asyncio
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from millpond import Admin, Consumer, Producer
 from millpond.client.message import Placed, Sent
-from millpond.model.errors import RecordTooLarge, Stopping, UnknownTopic, Unreachable
+from millpond.model.errors import InvalidArgument, RecordTooLarge, Stopping, UnknownTopic, Unreachable
 from millpond.testing import Faults, running_broker
 
 THREADS = 16
@@ -115,7 +116,7 @@ def test_a_hand_over_that_finds_nothing_leaves_the_door_open(address):
     """Somebody else took what this one was called for."""
     with Producer("t", address=address) as producer:
         producer.send(b"first")
-        producer._is_draining = True
+        producer._inboxes.of("t")._is_draining = True
         producer.flush()
         assert producer.submit(b"second").result(30).number == 2
 
@@ -195,8 +196,8 @@ def test_a_stalled_broker_makes_submit_wait(address, faults):
         for thread in threads:
             thread.start()
         held.wait_reached()
-        assert producer._producer._sender.held_bytes <= limit + 1_036
-        assert producer._inbox_bytes <= limit + 4 * 1_036
+        assert producer._producer._buffer.held_bytes <= limit + 1_036
+        assert producer._inboxes.of("t")._inbox_bytes <= limit + 4 * 1_036
         assert any(thread.is_alive() for thread in threads)
         held.release()
         for thread in threads:
@@ -357,5 +358,23 @@ def test_a_child_forked_from_a_process_with_clients_is_told_so(address, child):
 
 
 def test_a_child_forked_before_any_client_was_made_is_not_concerned(address):
-    child = "code = Producer('t', address=ADDRESS).send(b'x') - 1"
+    child = "code = Producer('t', address=ADDRESS).send(b'x').number - 1"
     assert forked(address, "", child, USE) == ["0"]
+
+
+def test_one_producer_sends_to_several_topics_from_several_threads(address):
+    def send(producer, topic):
+        sents = [producer.submit(b"%d" % number, topic=topic) for number in range(200)]
+        assert [sent.result(30).number for sent in sents] == list(range(1, 201))
+
+    topics = [f"many-{number}" for number in range(4)]
+    with Producer(address=address) as producer, ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(send, producer, topic) for topic in topics]:
+            done.result(60)
+        producer.flush()
+        with pytest.raises(InvalidArgument, match="topic=None"):
+            producer.send(b"x")
+    for topic in topics:
+        with Consumer(topic, address=address) as consumer:
+            found = consumer.poll(30).messages
+            assert [message.value for message in found] == [b"%d" % number for number in range(200)]

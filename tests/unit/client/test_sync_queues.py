@@ -110,8 +110,8 @@ def test_threads_share_the_work_and_keep_the_order_of_keys(address, topic):
                 done.set()
 
     done = threading.Event()
-    subscriber = Subscriber(topic, "s", address=address, workers=3)
-    running_it = threading.Thread(target=subscriber.run, args=[handle])
+    subscriber = Subscriber(topic, "s", address=address)
+    running_it = threading.Thread(target=subscriber.run, args=[handle], kwargs={"workers": 3})
     running_it.start()
     assert done.wait(WAIT_SECONDS_MAX)
     subscriber.close()

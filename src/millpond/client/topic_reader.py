@@ -1,0 +1,286 @@
+"""The part of a consumer that reads one topic: its positions, its fetched messages, and the owners of its partitions.
+
+It decides nothing about time: the consumer chooses when to poll, how long to wait, and what to do about errors.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from millpond.client import arguments
+from millpond.client.calls import ADMIN, LOG, Connections
+from millpond.client.decoding import decode
+from millpond.client.message import Message, NextPosition
+from millpond.client.positions import StoredPositions
+from millpond.model.errors import (
+    MillpondError,
+    TopicReplaced,
+    Unavailable,
+    UnknownPartition,
+    UnreadableBatch,
+)
+from millpond.stubs import admin_pb2, log_pb2
+
+METADATA_REFRESH_S: Final = 5.0
+"""How long new partitions may stay unread."""
+
+
+class TopicReader:
+    """Reads one topic over the connections of a consumer, which closes them."""
+
+    def __init__(
+        self,
+        topic: str,
+        connections: Connections,
+        position_store: StoredPositions | None,
+        *,
+        start: arguments.Start,
+        partition: int | None,
+        strict: bool,
+        uncommitted: bool,
+    ) -> None:
+        self.topic = topic
+        self._connections = connections
+        self._position_store = position_store
+        self._start = start
+        self._partition = partition
+        self._strict = strict
+        self._uncommitted = uncommitted
+        self.positions: dict[int, int] = {}
+        """The position of the next poll by partition; empty until the topic is open."""
+        self._saved: dict[int, int] = {}
+        self._fetch_from: dict[int, int] = {}
+        self._fetched: deque[Message] = deque()
+        self._unreadable: dict[int, UnreadableBatch] = {}
+        self._topic_id = ""
+        self.refresh_at = 0.0
+        self._owners: dict[int, str] = {}
+
+    # -- messages ---------------------------------------------------------------------------------------------
+
+    @property
+    def has_messages(self) -> bool:
+        return bool(self._fetched)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there are messages, or a batch that cannot be decoded."""
+        return bool(self._fetched or self._unreadable)
+
+    def check_readable(self) -> None:
+        """Raise the error of a batch that cannot be decoded. If the caller polls again without a seek, the batch is
+        fetched again, and the other partitions continue."""
+        if self._unreadable:
+            raise self._unreadable.pop(min(self._unreadable))
+
+    def take(self, messages_max: int) -> list[Message]:
+        """Up to this many of the fetched messages. The position moves behind them."""
+        messages = [self._fetched.popleft() for _ in range(min(messages_max, len(self._fetched)))]
+        for message in messages:
+            self.positions[message.partition] = message.number + 1
+        if not self._fetched:
+            self.positions = dict(self._fetch_from)
+        return messages
+
+    @property
+    def read_from(self) -> NextPosition:
+        """The position of the next poll."""
+        if len(self.positions) == 1:
+            return next(iter(self.positions.values()))
+        if self.positions:
+            return dict(self.positions)
+        return dict(self._start) if isinstance(self._start, Mapping) else _number(self._start)
+
+    async def seek(self, start: arguments.Start) -> None:
+        """Continue at another position. Partitions that `start` does not name keep theirs."""
+        found = await self._description()
+        positions = self.positions if found.topic.id == self._topic_id else {}
+        chosen = self._chosen(found)
+        for number in start if isinstance(start, Mapping) else ():
+            if number not in chosen:
+                raise UnknownPartition(topic=self.topic, partition=number)
+        ends, start = _ends(found), await self._at_time(start)
+        first = {each: _first(start, each, ends[each], positions.get(each, 1)) for each in chosen}
+        self._reset_positions(found, first)
+
+    # -- fetching ---------------------------------------------------------------------------------------------
+
+    def may_retry(self, error: MillpondError) -> bool:
+        return error.retriable or (isinstance(error, TopicReplaced) and not self._strict)
+
+    async def recover(self, errors: list[MillpondError]) -> None:
+        """Learn the new owners of partitions. If the topic was created again, start again at its beginning."""
+        found = await self._description()
+        is_replaced = any(isinstance(error, TopicReplaced) for error in errors)
+        if is_replaced and found.topic.id != self._topic_id:
+            self._reset_positions(found, dict.fromkeys(self._chosen(found), 1))
+        else:
+            self._update_metadata(found)
+
+    async def refresh_metadata(self) -> None:
+        """Check from time to time whether partitions were added. If no broker responds, the poll that follows
+        reports the error."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self.refresh_at:
+            return
+        request = admin_pb2.DescribeTopicRequest(name=self.topic)
+        try:
+            found = await self._connections.call_once(
+                *(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription),
+                address=next(iter(self._owners.values())),
+                timeout_s=self._connections.attempt_s,
+            )
+        except Unavailable:
+            self.refresh_at = loop.time() + METADATA_REFRESH_S
+        else:
+            self._update_metadata(found)
+
+    def _update_metadata(self, found: admin_pb2.TopicDescription) -> None:
+        """Store new owners and added partitions. Only the owner of a partition decides whether the topic is
+        still the same: its view is never outdated."""
+        self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
+        self._owners |= self._owners_in(found)
+        if found.topic.id == self._topic_id:
+            for number in self._chosen(found):
+                self._fetch_from.setdefault(number, 1)
+                self.positions.setdefault(number, 1)
+
+    def partitions_by_owner(self) -> Iterator[tuple[str, list[int]]]:
+        """The partitions to read, by the broker that owns them."""
+        by_owner: dict[str, list[int]] = {}
+        for partition in self._fetch_from:
+            by_owner.setdefault(self._owners[partition], []).append(partition)
+        yield from by_owner.items()
+
+    async def poll_owner(
+        self, owner: str, partitions: list[int], wait_s: float, bytes_max: int
+    ) -> log_pb2.PollResponse | MillpondError:
+        request = log_pb2.PollRequest(
+            topic=self.topic,
+            positions=[
+                log_pb2.Position(partition=number, read_from=self._fetch_from[number])
+                for number in partitions
+            ],
+            bytes_max=bytes_max,
+            wait_ms=int(wait_s * 1000),
+            strict=self._strict,
+            uncommitted=self._uncommitted,
+            as_batches=True,
+            topic_id=self._topic_id,
+        )
+        timeout_s = wait_s + self._connections.attempt_s
+        try:
+            return await self._connections.call_once(
+                LOG, "Poll", request, log_pb2.PollResponse, address=owner, timeout_s=timeout_s
+            )
+        except MillpondError as error:
+            return error
+
+    def take_response(self, response: log_pb2.PollResponse) -> None:
+        """A partition with an unreadable batch stays at that batch."""
+        following = {each.partition: each.read_from for each in response.standings}
+        for batch in response.batches:
+            if batch.partition not in self._unreadable:
+                self._take_batch(batch, following[batch.partition])
+        for number, read_from in following.items():
+            if number not in self._unreadable:
+                self._fetch_from[number] = read_from
+
+    def _take_batch(self, batch: log_pb2.Batch, following: int) -> None:
+        number = batch.partition
+        messages, unreadable = decode(batch.data, self.topic, number, self._fetch_from[number], following)
+        self._fetched += messages
+        if unreadable is not None:
+            self._unreadable[number] = unreadable
+            self._fetch_from[number] = max(self._fetch_from[number], unreadable.facts["offset"] + 1)
+
+    # -- lifecycle --------------------------------------------------------------------------------------------
+
+    async def ensure_open(self) -> None:
+        """Find the partitions and the first positions. Fails if the topic does not exist (yet)."""
+        if self.positions:
+            return
+        found = await self._description()
+        chosen, ends = self._chosen(found), _ends(found)
+        kept = await self._load(found.topic.id)
+        start = await self._at_time(self._start)
+        first = {each: kept.get(each) or _first(start, each, ends[each], 1) for each in chosen}
+        self._reset_positions(found, first)
+        self._saved = {number: kept[number] for number in chosen if number in kept}
+
+    async def _at_time(self, start: arguments.Start) -> arguments.Start:
+        """The numbers of the first messages of a time; other positions as they are."""
+        if not isinstance(start, datetime):
+            return start
+        request = admin_pb2.FindByTimeRequest(topic=self.topic, timestamp_ms=int(start.timestamp() * 1000))
+        found = await self._connections.call(ADMIN, "FindByTime", request, admin_pb2.FindByTimeResponse)
+        return dict(enumerate(found.numbers))
+
+    async def _load(self, topic_id: str) -> dict[int, int]:
+        try:
+            return await self._position_store.load(topic_id) if self._position_store is not None else {}
+        except TopicReplaced:
+            if self._strict:
+                raise
+            return {}
+
+    def _reset_positions(self, found: admin_pb2.TopicDescription, first: dict[int, int]) -> None:
+        self._topic_id = found.topic.id
+        self._owners = self._owners_in(found)
+        self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
+        self.positions, self._fetch_from, self._saved = first, dict(first), {}
+        self._fetched.clear()
+        self._unreadable.clear()
+
+    def _chosen(self, found: admin_pb2.TopicDescription) -> list[int]:
+        """The partitions to read."""
+        there = sorted(each.partition for each in found.partitions)
+        if self._partition is None:
+            return there
+        if self._partition not in there:
+            raise UnknownPartition(topic=self.topic, partition=self._partition)
+        return [self._partition]
+
+    def _owners_in(self, found: admin_pb2.TopicDescription) -> dict[int, str]:
+        owners = {each.partition: each.owner or self._connections.address for each in found.partitions}
+        for owner in owners.values():
+            self._connections.add_known_address(owner)
+        for broker in found.brokers:
+            self._connections.add_known_address(broker)
+        return owners
+
+    async def _description(self) -> admin_pb2.TopicDescription:
+        request = admin_pb2.DescribeTopicRequest(name=self.topic)
+        return await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
+
+    async def save_positions(self) -> None:
+        if self._position_store is None or not self.positions:
+            return
+        await self._position_store.renew()
+        if self.positions != self._saved:
+            positions = dict(self.positions)
+            await self._position_store.save(self._topic_id, positions)
+            self._saved = positions
+
+    async def release(self) -> None:
+        """Called once, at the end."""
+        if self._position_store is not None:
+            await self._position_store.release()
+
+
+def _ends(found: admin_pb2.TopicDescription) -> dict[int, int]:
+    return {each.partition: each.next for each in found.partitions}
+
+
+def _first(start: arguments.Start, partition: int, end: int, otherwise: int) -> int:
+    """The first position in a partition; `otherwise` if `start` does not name the partition."""
+    if start == arguments.LATEST:
+        return end
+    return start.get(partition, otherwise) if isinstance(start, Mapping) else _number(start)
+
+
+def _number(start: object) -> int:
+    """The number of a position; 1 for "earliest", since no message has a lower number."""
+    return start if isinstance(start, int) else 1
