@@ -418,9 +418,7 @@ class Broker:
             lease_ms=settings.lease,
             metrics=self.metrics.cluster,
         )
-        self.cluster = ClusterAdministration(
-            self.log, self.topology, self.peers, self.membership, self.session
-        )
+        self.cluster = ClusterAdministration(self.log, self.topology, self.peers, self.session)
         self.topology.subscribe(shard_ownership.apply)
         self.topology.subscribe(self.groups.drop_lost)
         self.topology.subscribe(self.membership.on_topology)

@@ -386,6 +386,10 @@ class Log:
         """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
         await self._catalog_view.refresh()
 
+    async def refresh_on_request(self) -> None:
+        """Refresh because another broker has requested it. See `CatalogView.refresh_on_request`."""
+        await self._catalog_view.refresh_on_request()
+
     async def catch_up(self) -> None:
         """Apply what other brokers changed before this call. See `CatalogView.catch_up`."""
         await self._catalog_view.catch_up()
