@@ -352,7 +352,7 @@ class Broker:
         self.coordinator_epochs = Shards(self.lease)
         shard_ownership = ShardOwnership(self.coordinator_epochs, self.topology, self.session)
         self.maintenance = Maintenance(
-            self.log,
+            self.log.upkeep,
             self.topology,
             self.store,
             self.session,

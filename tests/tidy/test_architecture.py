@@ -116,7 +116,7 @@ PUBLIC = {
             "TransactionalProducer",
             "ProducerEpoch",
         ),
-        *("TimedOffset", "TransactionLimits", "Transactions", "Writer"),
+        *("TimedOffset", "TransactionLimits", "Transactions", "Upkeep", "Writer"),
     ],
     millpond.records: [
         *(

@@ -7,6 +7,7 @@ from millpond.log.fetcher import FetchRequest, FetchResult
 from millpond.log.limits import LogLimits
 from millpond.log.log import Log
 from millpond.log.transactions import TransactionLimits, Transactions
+from millpond.log.upkeep import Upkeep
 from millpond.log.writer import Writer
 from millpond.reading.offsets import TimedOffset
 
@@ -21,5 +22,6 @@ __all__ = [
     "TransactionLimits",
     "TransactionalProducer",
     "Transactions",
+    "Upkeep",
     "Writer",
 ]

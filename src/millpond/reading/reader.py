@@ -52,6 +52,12 @@ def misplaced(base_offset: int, last_offset_delta: int, following: int) -> Corru
     return CorruptBatch(reason=f"a batch holds offsets {base_offset} to {last} where {following} is next")
 
 
+ReadRuns = Callable[[TopicPartition, int, int], list[Run]]
+"""`StoreReader.read_runs`: partition, offset, bytes wanted."""
+ReadExtentFrom = Callable[[Extent, int, int], Run]
+"""`StoreReader.read_from`: extent, offset, bytes wanted."""
+
+
 class StoreReader:
     """`check_and_stamp` can be replaced by an equivalent function: Spark's is compiled."""
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.model.extents import LATE_MS, NO_APPEND_TIME, Extent
-from millpond.reading.reader import StoreReader
+from millpond.reading.reader import ReadExtentFrom
 from millpond.records import NO_TIMESTAMP, walk
 from millpond.segments.index import entry_for_timestamp
 
@@ -116,14 +116,14 @@ def expired_by_size(extents: Sequence[Extent], log_start: int, excess_bytes: int
     return offset
 
 
-def expiry_point_inside(reader: StoreReader, extent: Extent, limit: AgeLimit) -> tuple[int, int]:
+def expiry_point_inside(read_from: ReadExtentFrom, extent: Extent, limit: AgeLimit) -> tuple[int, int]:
     """The first batch of an extent that stays: its offset, and when it expires."""
     cutoff_ms = limit.cutoff_in(extent)
     if cutoff_ms is None:
         return extent.base_offset, limit.due_ms(extent.min_timestamp, extent)
     entry = entry_for_timestamp(extent.index, cutoff_ms)
     offset = extent.base_offset + (entry.offset if entry is not None else 0)
-    run = reader.read_from(extent, offset, 1)
+    run = read_from(extent, offset, 1)
     for _, header in walk(run.data):
         newest = _or_append_time(header.newest_timestamp, extent)
         if header.record_count and newest >= cutoff_ms:

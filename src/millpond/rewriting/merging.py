@@ -15,7 +15,7 @@ from millpond.catalog.extents import NewExtent
 from millpond.model.errors import ObjectMissing
 from millpond.model.extents import Extent
 from millpond.model.ids import Session
-from millpond.reading.reader import StoreReader
+from millpond.reading.reader import ReadRuns
 from millpond.reading.runs import Run
 from millpond.records import Buffer, walk
 from millpond.segments.frame import FRAME_BYTES
@@ -165,12 +165,12 @@ def _batch_facts(runs: Sequence[Run], base_offset: int) -> Iterator[tuple[int, i
         start += len(run.data)
 
 
-def read_group(reader: StoreReader, group: Sequence[Extent]) -> list[Run]:
+def read_group(read_runs: ReadRuns, group: Sequence[Extent]) -> list[Run]:
     """The bytes of every extent of a group, stamped. The plan has no inline bytes, so the rows are read again."""
     runs: list[Run] = []
     topic_partition, offset, end = group[0].topic_partition, group[0].base_offset, group[-1].end_offset
     while offset < end:
-        found = reader.read_runs(topic_partition, offset, max(sum(e.length for e in group), 1))
+        found = read_runs(topic_partition, offset, max(sum(e.length for e in group), 1))
         within = [run for run in found if run.end_offset <= end]
         if not within or within[0].base_offset < offset:
             raise ObjectMissing(key=f"extents at offset {offset}")
