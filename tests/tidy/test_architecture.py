@@ -109,8 +109,11 @@ PUBLIC = {
     millpond.log: [
         *(
             "AppendResult",
+            "AppendRole",
+            "CatalogRole",
             "FetchRequest",
             "FetchResult",
+            "FetchRole",
             "Log",
             "LogLimits",
             "TransactionalProducer",

@@ -29,7 +29,7 @@ from millpond.groups.messages import (
     SyncRequest,
 )
 from millpond.groups.store import GroupStore
-from millpond.log import Log
+from millpond.log import CatalogRole
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     GroupInUse,
@@ -87,7 +87,7 @@ class Groups:
 
     def __init__(
         self,
-        log: Log,
+        log: CatalogRole,
         session: Session,
         epochs: Mapping[int, int],
         *,

@@ -9,7 +9,7 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupRow
 from millpond.groups.messages import GroupPhase
 from millpond.groups.snapshot import Snapshot, decode_members, encode_members
-from millpond.log import Log
+from millpond.log import CatalogRole
 from millpond.model.clock import Clock
 from millpond.model.errors import NotCoordinator, NotOwner
 from millpond.model.ids import Session
@@ -28,7 +28,7 @@ class CoordinatedGroup(NamedTuple):
 class GroupStore:
     """`epochs` are those of the coordinator shards that this broker owns; the mapping may change at any time."""
 
-    def __init__(self, log: Log, session: Session, epochs: Mapping[int, int], clock: Clock) -> None:
+    def __init__(self, log: CatalogRole, session: Session, epochs: Mapping[int, int], clock: Clock) -> None:
         self._log = log
         self._session = session
         self._epochs = epochs

@@ -6,6 +6,7 @@ from millpond.log.buffer import AppendResult
 from millpond.log.fetcher import FetchRequest, FetchResult
 from millpond.log.limits import LogLimits
 from millpond.log.log import Log
+from millpond.log.roles import AppendRole, CatalogRole, FetchRole
 from millpond.log.transactions import TransactionLimits, Transactions
 from millpond.log.upkeep import Upkeep
 from millpond.log.writer import Writer
@@ -13,8 +14,11 @@ from millpond.reading.offsets import TimedOffset
 
 __all__ = [
     "AppendResult",
+    "AppendRole",
+    "CatalogRole",
     "FetchRequest",
     "FetchResult",
+    "FetchRole",
     "Log",
     "LogLimits",
     "ProducerEpoch",
