@@ -9,9 +9,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from millpond.catalog import open as catalog_open
 from millpond.catalog.database import Database
-from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
 from millpond.cluster import BrokerIdentity, Membership, join, leave
 from millpond.data_directory import DataDirectory, lock_data_dir
@@ -31,8 +29,8 @@ from millpond.model.errors import (
     StoreFull,
 )
 from millpond.model.ids import new_session
-from millpond.objects.disk_reserve import Reserve, part_of_disk, space_of
-from millpond.objects.open import folder_of, open_store
+from millpond.objects.disk_reserve import Reserve
+from millpond.objects.open import open_store
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
@@ -49,13 +47,12 @@ from millpond.service import (
     Workers,
 )
 from millpond.settings import Settings
+from millpond.storage import BrokerDisk, open_database
 from millpond.topology import Lease, Peers, RefreshRequests, ShardOwnership, Shards, TopologyView
 from millpond.version import __version__
 
 KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
 IN_MEMORY = "memory:"
-RESERVE_EVERY_S = 0.5
-"""How often the broker tries to restore the disk reserve."""
 LOCK_WAITS_PER_LEASE = 12
 """Another broker may be paused in the middle of a commit that holds locks on rows of this broker's
 partitions. A commit that waits for them is tried four times before it fails, and this must leave time to
@@ -115,6 +112,11 @@ class Broker:
         self._failure: asyncio.Future[MillpondError] | None = None
 
     @property
+    def reserve(self) -> Reserve | None:
+        """The disk reserve of an SQLite catalog."""
+        return self.disk.reserve
+
+    @property
     def kafka_node(self) -> Node | None:
         """This broker's address for Kafka clients; None if the Kafka interface is off."""
         if KAFKA not in self.listeners:
@@ -139,19 +141,21 @@ class Broker:
             undo.push_async_callback(self._close_interfaces)
             if self._listen:
                 await self._bind()
-            self.reserve = open_reserve(settings)
+            self.disk = BrokerDisk(settings)
             self.database = self._wrap_database(
                 open_database(
                     settings,
                     name=self.session,
                     lock_wait_ms=settings.lease // LOCK_WAITS_PER_LEASE,
-                    reserve=self.reserve,
+                    reserve=self.disk.reserve,
                 )
             )
             undo.callback(self.database.close)
             self.database.migrate()
             self.store = self._wrap_store(
-                open_store(settings.storage_url(), self.session, metrics=self.metrics, reserve=self.reserve)
+                open_store(
+                    settings.storage_url(), self.session, metrics=self.metrics, reserve=self.disk.reserve
+                )
             )
             undo.callback(self.store.close)
             sole_broker = self._is_sole_broker()
@@ -171,8 +175,7 @@ class Broker:
             undo.push_async_callback(self._stop_parts)
             self._has_served = True
             await self._serve()
-            if self.reserve is not None:
-                self._make_reserve(self.reserve)
+            self.disk.allocate_reserve(self.metrics.disk)
             undo.pop_all()
 
     def _is_sole_broker(self) -> bool:
@@ -287,7 +290,7 @@ class Broker:
         if self._stopping is not None or self._failure is None or self._failure.done():
             return NotReady("not_serving", "The broker is starting, stopping, or has failed.")
         try:
-            self._check_disk_space()
+            self.disk.check_space()
         except StoreFull as error:
             return NotReady("disk_full", str(error))
         if self.lease.is_overdue:
@@ -297,34 +300,6 @@ class Broker:
         if self.log.failure is not None:
             return NotReady("writes_refused", str(self.log.failure))
         return None
-
-    def _check_disk_space(self) -> None:
-        """Raise `StoreFull` while appends are refused because the disk is full."""
-        if self.reserve is not None:
-            self.reserve.check()
-
-    def _free_bytes(self) -> int | None:
-        """How many bytes maintenance may write to a store of files; None for any other store. As much space
-        as the disk reserve stays free."""
-        folder = folder_of(self.settings.storage_url())
-        if folder is None:
-            return None
-        if self.reserve is not None and self.reserve.is_released:
-            return 0
-        space = space_of(folder)
-        return space.free - part_of_disk(self.settings.disk_reserve, space)
-
-    def _make_reserve(self, reserve: Reserve) -> None:
-        """Called late in the start, so that a broker that fails to start leaves no reserve behind."""
-        reserve.renew()
-        self.metrics.disk.full.set_function(lambda: int(reserve.is_released))
-        self.metrics.disk.reserve_bytes.set_function(lambda: reserve.held_bytes)
-
-    async def _keep_reserve(self, reserve: Reserve) -> None:
-        """Restore the reserve whenever it has been released and there is space again."""
-        while True:
-            await asyncio.sleep(RESERVE_EVERY_S)
-            await asyncio.to_thread(reserve.renew)
 
     async def _start_parts(self) -> None:
         settings = self.settings
@@ -347,7 +322,7 @@ class Broker:
             peers=self.peers,
             make_writer=self._make_writer,
             random=self._random,
-            check_disk_space=self._check_disk_space,
+            check_disk_space=self.disk.check_space,
         )
         self.coordinator_epochs = Shards(self.lease)
         shard_ownership = ShardOwnership(self.coordinator_epochs, self.topology, self.session)
@@ -359,7 +334,7 @@ class Broker:
             clock=self.clock,
             limits=settings.maintenance_limits(),
             metrics=self.metrics.maintenance,
-            free_bytes=self._free_bytes,
+            free_bytes=self.disk.free_bytes,
             resumed=resume(self.database, self.clock, trust_clock=self._trust_clock),
         )
         self.transactions = Transactions(
@@ -439,8 +414,8 @@ class Broker:
             services.create_task(self.pulling.run())
             services.create_task(self.transactions.run())
             services.create_task(self.kafka.run())
-            if self.reserve is not None:
-                services.create_task(self._keep_reserve(self.reserve))
+            if self.disk.reserve is not None:
+                services.create_task(self.disk.run())
             if self._maintain:
                 services.create_task(self.maintenance.run())
 
@@ -542,27 +517,3 @@ class Broker:
         if self._directory is not None:
             self._directory.unlock()
             self._directory = None
-
-
-def open_database(
-    settings: Settings, *, name: str = "", lock_wait_ms: int = 0, reserve: Reserve | None = None
-) -> Database:
-    """The catalog for a broker or tool with these settings. When its disk is full, the reserve is released."""
-    on_full = (lambda: None) if reserve is None else reserve.release
-    return catalog_open.open_database(
-        _catalog_url(settings), name=name, lock_wait_ms=lock_wait_ms, on_full=on_full
-    )
-
-
-def open_reserve(settings: Settings) -> Reserve | None:
-    """The disk reserve of an SQLite catalog; other catalogs need none. Does not allocate it yet."""
-    path = sqlite_path(_catalog_url(settings))
-    if path is None or not path.parent.is_dir():
-        return None
-    reserve = Reserve(path.parent, settings.disk_reserve)
-    reserve.prepare()
-    return reserve
-
-
-def _catalog_url(settings: Settings) -> str:
-    return settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE)
