@@ -154,7 +154,7 @@ async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker):
         broker.log, broker.groups, Owners(broker.topology, "another"), default_partitions=1
     )
     await broker.produce("t", b"x")
-    epochs, broker.coordinator_epochs = dict(broker.coordinator_epochs), broker.coordinator_epochs
+    epochs = dict(broker.coordinator_epochs)
     broker.coordinator_epochs.clear()
     try:
         for asking in (admin.commit("g", "t", {0: 1}), admin.delete_group("g")):
