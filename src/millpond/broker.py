@@ -1,4 +1,5 @@
-"""The assembly of a broker: creates its parts from settings, and starts and stops them in order."""
+"""A broker: opens its storage, joins the cluster, and starts and stops its parts in order. `parts.py` lists the parts,
+`interfaces.py` the servers."""
 
 import asyncio
 import contextlib
@@ -9,53 +10,37 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from millpond.catalog import open as catalog_open
 from millpond.catalog.database import Database
-from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
-from millpond.cluster import BrokerIdentity, Membership, join, leave
+from millpond.cluster import BrokerIdentity, join, leave
 from millpond.data_directory import DataDirectory, lock_data_dir
-from millpond.frontends.kafka import KafkaServer, Node, Services
-from millpond.frontends.rpc import RpcServer, RpcServices
-from millpond.frontends.web import NotReady, WebServer, WebServices
-from millpond.groups import Groups
-from millpond.log import AppendResult, Log, Transactions, Writer
-from millpond.maintenance import Maintenance, resume
-from millpond.model.addresses import INTERFACES, is_wildcard, join_address, split_address
+from millpond.frontends.kafka import KafkaServer, Node
+from millpond.frontends.rpc import RpcServer
+from millpond.frontends.web import NotReady, WebServer
+from millpond.interfaces import Interfaces
+from millpond.log import AppendResult, Writer
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     CatalogWentBack,
     Defect,
     MillpondError,
-    PortUnavailable,
     StoreFull,
 )
 from millpond.model.ids import new_session
-from millpond.objects.disk_reserve import Reserve, part_of_disk, space_of
-from millpond.objects.open import folder_of, open_store
+from millpond.objects.open import open_store
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
+from millpond.parts import Foundation, HasParts, Substitutes, build_parts
 from millpond.process import tune_process
-from millpond.queues import PullConsumers, Queues
 from millpond.records import Record
 from millpond.service import (
-    Administration,
-    ClusterAdministration,
-    MessageWriter,
-    Owners,
-    PayloadTransfers,
-    Poller,
     PollRequest,
-    Workers,
 )
 from millpond.settings import Settings
-from millpond.topology import Lease, OwnedShards, Peers, RefreshRequests, TopologyView
-from millpond.version import __version__
+from millpond.storage import BrokerDisk, open_database
+from millpond.topology import Lease, RefreshRequests
 
-KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
 IN_MEMORY = "memory:"
-RESERVE_EVERY_S = 0.5
-"""How often the broker tries to restore the disk reserve."""
 LOCK_WAITS_PER_LEASE = 12
 """Another broker may be paused in the middle of a commit that holds locks on rows of this broker's
 partitions. A commit that waits for them is tried four times before it fails, and this must leave time to
@@ -66,7 +51,7 @@ WrapStore = Callable[[ObjectStore], ObjectStore]
 WrapDatabase = Callable[[Database], Database]
 
 
-class Broker:
+class Broker(HasParts):
     """One node of a cluster. `async with Broker(Settings(...)) as broker:` starts it, and drains it at the
     end."""
 
@@ -94,86 +79,98 @@ class Broker:
         self.session = new_session()
         self.metrics = metrics or Metrics()
         self.clock = clock or SystemClock()
+        self.node_id = self.settings.node_id
         self._wrap_store = wrap_store
         self._wrap_database = wrap_database
-        self._make_writer = make_writer
-        self._make_refresh_requests = make_refresh_requests
-        self._random = random
+        self._substitutes = Substitutes(make_writer, make_refresh_requests, random, trust_clock)
         self._maintain = maintain
         self._supervised = supervised
-        self._trust_clock = trust_clock
-        self.node_id = self.settings.node_id
         self._listen = listen
-        self.listeners: dict[str, str] = {}
-        """The address at which clients reach each interface, as `host:port`: `kafka`, `grpc`, `http`."""
-        self.bound: dict[str, str] = {}
-        """The address that each interface listens on, which may differ from the one that clients use."""
+        self._interfaces: Interfaces | None = None
         self._directory: DataDirectory | None = None
         self._has_served = False
         self._services: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._failure: asyncio.Future[MillpondError] | None = None
 
+    # -- addresses --------------------------------------------------------------------------------------------
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """The address at which clients reach each interface, as `host:port`: `kafka`, `grpc`, `http`."""
+        return self._interfaces.listeners if self._interfaces is not None else {}
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """The address that each interface listens on, which may differ from the one that clients use."""
+        return self._interfaces.bound if self._interfaces is not None else {}
+
     @property
     def kafka_node(self) -> Node | None:
         """This broker's address for Kafka clients; None if the Kafka interface is off."""
-        if KAFKA not in self.listeners:
-            return None
-        return Node(self.node_id, *split_address(self.listeners[KAFKA]))
+        return self._interfaces.kafka_node(self.node_id) if self._interfaces is not None else None
+
+    @property
+    def interfaces(self) -> Interfaces:
+        assert self._interfaces is not None, "start() comes first"
+        return self._interfaces
+
+    @property
+    def kafka(self) -> KafkaServer:
+        return self.interfaces.kafka
+
+    @property
+    def rpc(self) -> RpcServer:
+        return self.interfaces.rpc
+
+    @property
+    def web(self) -> WebServer:
+        return self.interfaces.web
+
+    # -- start ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Start the broker. It may be called again after a failure."""
         tune_process()
         settings = self.settings
         self.session = new_session()
-        self.listeners = {}
+        self._interfaces = None
         self._has_served = False
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self._unlock)
             if settings.uses_data_dir() and not self._supervised:
                 self._directory = lock_data_dir(settings.data_dir)
                 undo.callback(self._remove_unserved)
-            self.kafka = KafkaServer(settings.kafka_limits(), self.metrics.kafka)
-            self.rpc = RpcServer(settings.rpc_limits())
-            self.web = WebServer(settings.web_limits())
-            undo.push_async_callback(self._close_interfaces)
+            self._interfaces = Interfaces(settings, self.metrics)
+            undo.push_async_callback(self._interfaces.close)
             if self._listen:
-                await self._bind()
-            self.reserve = open_reserve(settings)
-            self.database = self._wrap_database(
-                open_database(
-                    settings,
-                    name=self.session,
-                    lock_wait_ms=settings.lease // LOCK_WAITS_PER_LEASE,
-                    reserve=self.reserve,
-                )
-            )
-            undo.callback(self.database.close)
-            self.database.migrate()
-            self.store = self._wrap_store(
-                open_store(settings.storage_url(), self.session, metrics=self.metrics, reserve=self.reserve)
-            )
-            undo.callback(self.store.close)
-            sole_broker = self._is_sole_broker()
-            self.lease = Lease(self.clock, settings.lease, sole_broker=sole_broker)
-            identity = BrokerIdentity(
-                self.session, self._reachable(), socket.gethostname(), self.bound, settings.node_id
-            )
-            self.node_id = join(
-                self.database,
-                identity,
-                lease_ms=settings.lease,
-                clock=self.clock,
-                sole_broker=sole_broker,
-                published=settings.published(),
-            )
+                await self._interfaces.bind()
+            base = self._open_storage(undo)
+            self.node_id = self._join(base)
+            self._failure = asyncio.get_running_loop().create_future()
+            self._parts = build_parts(settings, base, self.node_id, self._substitutes, self._on_failure)
             await self._start_parts()
             undo.push_async_callback(self._stop_parts)
             self._has_served = True
             await self._serve()
-            if self.reserve is not None:
-                self._make_reserve(self.reserve)
+            base.disk.allocate_reserve(self.metrics.disk)
             undo.pop_all()
+
+    def _open_storage(self, undo: contextlib.AsyncExitStack) -> Foundation:
+        settings, disk = self.settings, BrokerDisk(self.settings)
+        lock_wait_ms = settings.lease // LOCK_WAITS_PER_LEASE
+        database = self._wrap_database(
+            open_database(settings, name=self.session, lock_wait_ms=lock_wait_ms, reserve=disk.reserve)
+        )
+        undo.callback(database.close)
+        database.migrate()
+        store = self._wrap_store(
+            open_store(settings.storage_url(), self.session, metrics=self.metrics, reserve=disk.reserve)
+        )
+        undo.callback(store.close)
+        sole_broker = self._is_sole_broker()
+        lease = Lease(self.clock, settings.lease, sole_broker=sole_broker)
+        return Foundation(self.session, self.clock, self.metrics, disk, database, store, lease, sole_broker)
 
     def _is_sole_broker(self) -> bool:
         """Whether no other broker can use this catalog: it is in this process, or in the directory that this
@@ -183,246 +180,25 @@ class Broker:
             catalog.startswith(IN_MEMORY) or (not catalog and self._directory is not None)
         )
 
-    async def _bind(self) -> None:
-        """Bind the ports before anything else is started, because a port in use is the most common reason for
-        a failed start."""
-        for interface, server in ((KAFKA, self.kafka), (GRPC, self.rpc), (HTTP, self.web)):
-            address = self.settings.address(interface)
-            if address is None:
-                continue
-            host, port = address
-            try:
-                port = await server.bind(host, port)
-            except OSError as error:
-                name, value = f"{interface}_listen", self.settings.listens(interface)
-                reason = error.strerror or str(error)
-                raise PortUnavailable(name=name, value=value, reason=reason) from error
-            self.bound[interface] = join_address(host, port)
-            told = self.settings.advertised(interface)
-            shown, advertised = split_address(told) if told else (host, port)
-            self.listeners[interface] = join_address(shown, advertised or port)
+    def _join(self, base: Foundation) -> int:
+        """Join the cluster; returns the node id."""
+        settings = self.settings
+        identity = BrokerIdentity(
+            self.session, self._reachable(), socket.gethostname(), self.bound, settings.node_id
+        )
+        return join(
+            base.database,
+            identity,
+            lease_ms=settings.lease,
+            clock=self.clock,
+            sole_broker=base.sole_broker,
+            published=settings.published(),
+        )
 
     def _reachable(self) -> dict[str, str]:
-        """The addresses to which other brokers may redirect clients that request what this broker owns."""
-        return {
-            interface: address for interface, address in self.listeners.items() if not is_wildcard(address)
-        }
-
-    async def _serve(self) -> None:
-        with self.database.read() as tx:
-            cluster_id = read_meta(tx, "cluster_id")
-        if KAFKA in self.listeners:
-            await self.kafka.serve(self._kafka_services(cluster_id))
-        if GRPC in self.listeners:
-            await self.rpc.serve(self._rpc_services(cluster_id))
-        if HTTP in self.listeners:
-            await self.web.serve(self._web_services())
-
-    async def _close_interfaces(self) -> None:
-        """Stop all interfaces concurrently; each one first completes the requests in progress."""
-        stops = (self.kafka.stop(), self.rpc.stop(), self.web.stop())
-        ends = await asyncio.gather(*stops, return_exceptions=True)
-        for interface, error in zip(INTERFACES, ends, strict=True):
-            if isinstance(error, BaseException):
-                logger.error(
-                    "unexpected error while an interface stopped",
-                    exc_info=error,
-                    extra={"interface": interface, "error": error},
-                )
-
-    def _kafka_services(self, cluster_id: str) -> Services:
-        assert self.kafka_node is not None, "it has been bound"
-        return Services(
-            log=self.log,
-            groups=self.groups,
-            transactions=self.transactions,
-            clock=self.clock,
-            node=self.kafka_node,
-            owners=self.owners,
-            cluster=self.cluster,
-            listener=self.kafka.listener,
-            cluster_id=cluster_id,
-            auto_create_topics=self.settings.auto_create_topics,
-            default_partitions=self.settings.default_partitions,
-            limits=self.settings.kafka_limits(),
-            group_limits=self.settings.group_limits(),
-            transaction_limits=self.settings.transaction_limits(),
-        )
-
-    def _rpc_services(self, cluster_id: str) -> RpcServices:
-        return RpcServices(
-            messages=self.messages,
-            poller=self.poller,
-            payloads=self.payloads,
-            queues=self.queues,
-            cluster=self.cluster,
-            queue_limits=self.settings.queue_limits(),
-            administration=self.administration,
-            transactions=self.transactions,
-            metrics=self.metrics.rpc,
-            version=__version__,
-            cluster_id=cluster_id,
-            listeners=self.listeners,
-        )
-
-    def _web_services(self) -> WebServices:
-        return WebServices(
-            messages=self.messages,
-            poller=self.poller,
-            payloads=self.payloads,
-            queues=self.queues,
-            pulling=self.pulling,
-            administration=self.administration,
-            cluster=self.cluster,
-            default_partitions=self.settings.http_partitions,
-            expose_metrics=self.metrics.expose,
-            metrics=self.metrics.web,
-            why_not_ready=self.why_not_ready,
-            version=__version__,
-            listeners=self.listeners,
-        )
-
-    def why_not_ready(self) -> NotReady | None:
-        """Why messages are not accepted now; None if they are."""
-        if self._stopping is not None or self._failure is None or self._failure.done():
-            return NotReady("not_serving", "The broker is starting, stopping, or has failed.")
-        try:
-            self._check_disk_space()
-        except StoreFull as error:
-            return NotReady("disk_full", str(error))
-        if self.lease.is_overdue:
-            return NotReady(
-                "lease_overdue", "The broker could not renew its lease: the catalog commits nothing."
-            )
-        if self.log.failure is not None:
-            return NotReady("writes_refused", str(self.log.failure))
-        return None
-
-    def _check_disk_space(self) -> None:
-        """Raise `StoreFull` while appends are refused because the disk is full."""
-        if self.reserve is not None:
-            self.reserve.check()
-
-    def _free_bytes(self) -> int | None:
-        """How many bytes maintenance may write to a store of files; None for any other store. As much space
-        as the disk reserve stays free."""
-        folder = folder_of(self.settings.storage_url())
-        if folder is None:
-            return None
-        if self.reserve is not None and self.reserve.is_released:
-            return 0
-        space = space_of(folder)
-        return space.free - part_of_disk(self.settings.disk_reserve, space)
-
-    def _make_reserve(self, reserve: Reserve) -> None:
-        """Called late in the start, so that a broker that fails to start leaves no reserve behind."""
-        reserve.renew()
-        self.metrics.disk.full.set_function(lambda: int(reserve.is_released))
-        self.metrics.disk.reserve_bytes.set_function(lambda: reserve.held_bytes)
-
-    async def _keep_reserve(self, reserve: Reserve) -> None:
-        """Restore the reserve whenever it has been released and there is space again."""
-        while True:
-            await asyncio.sleep(RESERVE_EVERY_S)
-            await asyncio.to_thread(reserve.renew)
+        return self.interfaces.reachable()
 
     async def _start_parts(self) -> None:
-        settings = self.settings
-        self._failure = asyncio.get_running_loop().create_future()
-        self.topology = TopologyView()
-        self.peers = Peers(
-            self.topology, self.session, self._make_refresh_requests(), may_exist=not self._is_sole_broker()
-        )
-        self.log = Log(
-            self.database,
-            self.store,
-            self.session,
-            clock=self.clock,
-            limits=settings.log_limits(),
-            broker_defaults=settings.topic_defaults(),
-            metrics=self.metrics.log,
-            on_failure=self._on_failure,
-            view=self.topology,
-            lease=self.lease,
-            peers=self.peers,
-            make_writer=self._make_writer,
-            random=self._random,
-            check_disk_space=self._check_disk_space,
-        )
-        self.owned_shards = OwnedShards(self.lease, self.topology, self.session)
-        self.maintenance = Maintenance(
-            self.log,
-            self.topology,
-            self.store,
-            self.session,
-            clock=self.clock,
-            limits=settings.maintenance_limits(),
-            metrics=self.metrics.maintenance,
-            free_bytes=self._free_bytes,
-            resumed=resume(self.database, self.clock, trust_clock=self._trust_clock),
-        )
-        self.transactions = Transactions(
-            self.log,
-            self.session,
-            self.owned_shards.epoch_of,
-            clock=self.clock,
-            limits=settings.transaction_limits(),
-            trusts_clock=self.maintenance.guard.trusts_clock,
-        )
-        self.groups = Groups(
-            self.log,
-            self.session,
-            self.owned_shards.epoch_of,
-            clock=self.clock,
-            limits=settings.group_limits(),
-            trusts_clock=self.maintenance.guard.trusts_clock,
-        )
-        self.owners = owners = Owners(self.topology, self.session)
-        self._workers = Workers()
-        self.messages = MessageWriter(
-            self.log,
-            owners,
-            self._workers,
-            clock=self.clock,
-            auto_create_topics=settings.auto_create_topics,
-            default_partitions=settings.default_partitions,
-            limits=settings.service_limits(),
-            payload_limits=settings.payload_limits(),
-        )
-        self.payloads = PayloadTransfers(
-            self.log, self.store, clock=self.clock, limits=settings.payload_limits()
-        )
-        self.poller = Poller(self.log, owners, self._workers, limits=settings.service_limits())
-        self.administration = Administration(
-            self.log, self.groups, owners, default_partitions=settings.default_partitions
-        )
-        self.queues = Queues(
-            self.log,
-            self.session,
-            clock=self.clock,
-            limits=settings.queue_limits(),
-            metrics=self.metrics.queues,
-            copy_body=self.payloads.copy,
-        )
-        self.pulling = PullConsumers(self.queues, settings.queue_limits())
-        self.membership = Membership(
-            self.log,
-            self.topology,
-            self.peers,
-            self.session,
-            self.lease,
-            partition_holders=(self.queues, self.log),
-            shard_holders=(self.owned_shards, self.groups),
-            clock=self.clock,
-            lease_ms=settings.lease,
-            metrics=self.metrics.cluster,
-        )
-        self.cluster = ClusterAdministration(
-            self.log, self.topology, self.peers, self.membership, self.session
-        )
-        self.topology.subscribe(self.owned_shards.apply)
-        self.topology.subscribe(self.groups.drop_lost)
-        self.topology.subscribe(self.membership.on_topology)
         try:
             await self.log.start()
         except BaseException:
@@ -433,17 +209,48 @@ class Broker:
         self._services.add_done_callback(self._on_services_ended)
 
     async def _run_services(self) -> None:
+        parts = self.parts
         async with asyncio.TaskGroup() as services:
-            services.create_task(self.membership.run())
-            services.create_task(self.groups.run())
-            services.create_task(self.queues.run())
-            services.create_task(self.pulling.run())
-            services.create_task(self.transactions.run())
+            services.create_task(parts.membership.run())
+            services.create_task(parts.groups.run())
+            services.create_task(parts.queues.run())
+            services.create_task(parts.pulling.run())
+            services.create_task(parts.transactions.run())
             services.create_task(self.kafka.run())
-            if self.reserve is not None:
-                services.create_task(self._keep_reserve(self.reserve))
+            if parts.disk.reserve is not None:
+                services.create_task(parts.disk.run())
             if self._maintain:
-                services.create_task(self.maintenance.run())
+                services.create_task(parts.maintenance.run())
+
+    async def _serve(self) -> None:
+        with self.database.read() as tx:
+            cluster_id = read_meta(tx, "cluster_id")
+        await self.interfaces.serve(self.parts, cluster_id, self.why_not_ready)
+
+    # -- state ------------------------------------------------------------------------------------------------
+
+    def why_not_ready(self) -> NotReady | None:
+        """Why messages are not accepted now; None if they are."""
+        if self._stopping is not None or self._failure is None or self._failure.done():
+            return NotReady("not_serving", "The broker is starting, stopping, or has failed.")
+        try:
+            self.parts.disk.check_space()
+        except StoreFull as error:
+            return NotReady("disk_full", str(error))
+        if self.lease.is_overdue:
+            return NotReady(
+                "lease_overdue", "The broker could not renew its lease: the catalog commits nothing."
+            )
+        if self.log.failure is not None:
+            return NotReady("writes_refused", str(self.log.failure))
+        return None
+
+    async def failed(self) -> MillpondError:
+        """Wait until the broker can no longer write, and return the reason."""
+        assert self._failure is not None, "start() comes first"
+        return await asyncio.shield(self._failure)
+
+    # -- stop -------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
         """Drain: accept no new requests, complete the accepted ones, leave the cluster, release the
@@ -457,7 +264,7 @@ class Broker:
             await self.membership.leave()
             self.poller.stop()
             self.pulling.stop()
-            await self._close_interfaces()
+            await self.interfaces.close()
             await self._stop_parts()
             self.database.close()
         self._unlock()
@@ -468,7 +275,7 @@ class Broker:
         self._services.cancel()
         await asyncio.wait([self._services])
         self._services = None
-        await self._workers.close()
+        await self.parts.workers.close()
         await self.payloads.close()
         with contextlib.suppress(MillpondError):
             await self.maintenance.pause.trusts_clock()  # also stores a clock jump since the last check
@@ -479,11 +286,6 @@ class Broker:
             with contextlib.suppress(MillpondError):
                 leave(self.database, self.session, clock=self.clock)
         await self.peers.close()
-
-    async def failed(self) -> MillpondError:
-        """Wait until the broker can no longer write, and return the reason."""
-        assert self._failure is not None, "start() comes first"
-        return await asyncio.shield(self._failure)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -543,27 +345,3 @@ class Broker:
         if self._directory is not None:
             self._directory.unlock()
             self._directory = None
-
-
-def open_database(
-    settings: Settings, *, name: str = "", lock_wait_ms: int = 0, reserve: Reserve | None = None
-) -> Database:
-    """The catalog for a broker or tool with these settings. When its disk is full, the reserve is released."""
-    on_full = (lambda: None) if reserve is None else reserve.release
-    return catalog_open.open_database(
-        _catalog_url(settings), name=name, lock_wait_ms=lock_wait_ms, on_full=on_full
-    )
-
-
-def open_reserve(settings: Settings) -> Reserve | None:
-    """The disk reserve of an SQLite catalog; other catalogs need none. Does not allocate it yet."""
-    path = sqlite_path(_catalog_url(settings))
-    if path is None or not path.parent.is_dir():
-        return None
-    reserve = Reserve(path.parent, settings.disk_reserve)
-    reserve.prepare()
-    return reserve
-
-
-def _catalog_url(settings: Settings) -> str:
-    return settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE)

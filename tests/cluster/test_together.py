@@ -102,7 +102,7 @@ async def test_what_a_dead_broker_left_unmerged_is_merged_by_its_heir(databases,
         await until(lambda: topic_partition in owned(heir))
         await heir.maintenance.merging.run_once()
         assert (await heir.log.read(extents.totals)).inline < 8
-        assert heir.log.inline.total < 8 * 200
+        assert heir.log._inline.total < 8 * 200
         values = [record.value for record in await heir.read("t", partition=topic_partition.partition)]
         assert values == [b"%d" % number for number in range(40)]
 

@@ -57,9 +57,7 @@ class SimRefreshRequests(RefreshRequests):
             return
         with contextlib.suppress(Exception):
             async with asyncio.timeout(REFRESH_TIMEOUT_S):
-                await simulation.network.call(
-                    self._node.name, other, lambda broker: broker.membership.refresh()
-                )
+                await simulation.network.call(self._node.name, other, lambda broker: broker.cluster.refresh())
 
 
 class SimBroker(Broker):

@@ -125,14 +125,17 @@ PUBLIC = {
     millpond.log: [
         *(
             "AppendResult",
+            "AppendRole",
+            "CatalogRole",
             "FetchRequest",
             "FetchResult",
+            "FetchRole",
             "Log",
             "LogLimits",
             "TransactionalProducer",
             "ProducerEpoch",
         ),
-        *("TimedOffset", "TransactionLimits", "Transactions", "Writer"),
+        *("TimedOffset", "TransactionLimits", "Transactions", "Upkeep", "Writer"),
     ],
     millpond.records: [
         *(

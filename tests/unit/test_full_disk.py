@@ -153,16 +153,16 @@ async def test_a_produce_that_is_refused_for_want_of_room_creates_no_topic(broke
 
 
 async def test_maintenance_counts_on_the_store_s_disk_less_the_reserve(broker, monkeypatch):
-    monkeypatch.setattr("millpond.broker.space_of", lambda _: DiskSpace(100 * MIB, 1000 * MIB))
-    assert broker._free_bytes() == 99 * MIB
-    monkeypatch.setattr("millpond.broker.space_of", lambda _: DiskSpace(10 * MIB, 10 * MIB))
-    assert broker._free_bytes() == 10 * MIB - 10 * MIB // 20
+    monkeypatch.setattr("millpond.storage.space_of", lambda _: DiskSpace(100 * MIB, 1000 * MIB))
+    assert broker.parts.disk.free_bytes() == 99 * MIB
+    monkeypatch.setattr("millpond.storage.space_of", lambda _: DiskSpace(10 * MIB, 10 * MIB))
+    assert broker.parts.disk.free_bytes() == 10 * MIB - 10 * MIB // 20
     broker.reserve.renew = lambda: None
     broker.reserve.release()
-    assert broker._free_bytes() == 0
+    assert broker.parts.disk.free_bytes() == 0
 
 
 async def test_a_store_that_is_no_disk_has_no_limit():
     async with running_broker(faults=Faults()) as broker:
-        assert broker._free_bytes() is None
+        assert broker.parts.disk.free_bytes() is None
         assert broker.reserve is None

@@ -20,7 +20,6 @@ from typing import Final, Literal
 
 import apsw
 
-from millpond.broker import open_database
 from millpond.cli.output import size_text
 from millpond.cli.packages import EXTRAS, install_command, is_installed, listed, missing_from
 from millpond.model.errors import MillpondError, NotInstalled
@@ -29,6 +28,7 @@ from millpond.model.urls import redacted_url
 from millpond.objects.open import open_store
 from millpond.objects.retrying import RetryPolicy
 from millpond.settings import Settings
+from millpond.storage import open_database
 
 PYTHON_MIN: Final = (3, 11)
 SQLITE_MIN: Final = (3, 50)

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import click
 
-from millpond.broker import open_database, open_reserve
 from millpond.catalog import clock_pauses, topics, topology, writers
 from millpond.cli.variables import unknown_variables
 from millpond.cluster import leave
@@ -29,6 +28,7 @@ from millpond.model.clock import SystemClock
 from millpond.model.errors import CannotStart, InvalidSettings, MillpondError
 from millpond.model.ids import Session
 from millpond.settings import RENAMED, Settings, variable_of
+from millpond.storage import open_database, open_reserve
 
 WORKERS_MAX: Final = 64
 BACKOFF_MIN_S: Final = 1.0

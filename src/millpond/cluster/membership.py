@@ -68,8 +68,6 @@ class Membership:
         self._balanced_version = -1
         """The topology version for which this broker has handed over all that it should."""
         self._balance_lock = asyncio.Lock()
-        self._refreshing: asyncio.Future[None] | None = None
-        self._refresh_lock = asyncio.Lock()
 
     # -- service ----------------------------------------------------------------------------------------------
 
@@ -83,18 +81,6 @@ class Membership:
         """The topology has changed: check what to hand over."""
         self._metrics.brokers.set(len(self._view.current.members))
         self._woken.set()
-
-    async def refresh(self) -> None:
-        """Read the catalog's changes now. Other brokers request it after a change. Calls during a refresh share the
-        next one."""
-        if self._refreshing is None:
-            self._refreshing = asyncio.ensure_future(self._refresh())
-        await asyncio.shield(self._refreshing)
-
-    async def _refresh(self) -> None:
-        async with self._refresh_lock:
-            self._refreshing = None
-            await self._log.refresh()
 
     # -- lease renewal ----------------------------------------------------------------------------------------
 

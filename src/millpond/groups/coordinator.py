@@ -28,7 +28,7 @@ from millpond.groups.messages import (
     SyncRequest,
 )
 from millpond.groups.store import GroupStore
-from millpond.log import Log
+from millpond.log import CatalogRole
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     GroupInUse,
@@ -88,7 +88,7 @@ class Groups:
 
     def __init__(
         self,
-        log: Log,
+        log: CatalogRole,
         session: Session,
         epoch_of: Callable[[int], int | None],
         *,

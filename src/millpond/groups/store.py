@@ -9,7 +9,7 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupRow
 from millpond.groups.messages import GroupPhase
 from millpond.groups.snapshot import Snapshot, decode_members, encode_members
-from millpond.log import Log
+from millpond.log import CatalogRole
 from millpond.model.clock import Clock
 from millpond.model.errors import NotCoordinator, NotOwner
 from millpond.model.ids import Session
@@ -31,7 +31,7 @@ class GroupStore:
     may change at any time."""
 
     def __init__(
-        self, log: Log, session: Session, epoch_of: Callable[[int], int | None], clock: Clock
+        self, log: CatalogRole, session: Session, epoch_of: Callable[[int], int | None], clock: Clock
     ) -> None:
         self._log = log
         self._session = session

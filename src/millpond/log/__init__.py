@@ -6,14 +6,19 @@ from millpond.log.buffer import AppendResult
 from millpond.log.fetcher import FetchRequest, FetchResult
 from millpond.log.limits import LogLimits
 from millpond.log.log import Log
+from millpond.log.roles import AppendRole, CatalogRole, FetchRole
 from millpond.log.transactions import TransactionLimits, Transactions
+from millpond.log.upkeep import Upkeep
 from millpond.log.writer import Writer
 from millpond.reading.offsets import TimedOffset
 
 __all__ = [
     "AppendResult",
+    "AppendRole",
+    "CatalogRole",
     "FetchRequest",
     "FetchResult",
+    "FetchRole",
     "Log",
     "LogLimits",
     "ProducerEpoch",
@@ -21,5 +26,6 @@ __all__ = [
     "TransactionLimits",
     "TransactionalProducer",
     "Transactions",
+    "Upkeep",
     "Writer",
 ]

@@ -28,6 +28,7 @@ from millpond.log.record_deletion import RecordDeletion
 from millpond.log.remote_reader import RemoteReader
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
+from millpond.log.upkeep import Upkeep
 from millpond.log.waiters import Waiters
 from millpond.log.writer import Writer
 from millpond.model.clock import Clock
@@ -75,12 +76,11 @@ class Log:
     ) -> None:
         """The log serves its partitions while `lease` is held: until then no other broker owns them.
         `check_disk_space` raises the error with which appends are refused while the disk is full."""
-        self.database = database
         self.topics = TopicRegistry(broker_defaults)
         self.waiters = Waiters()
-        self.reader = StoreReader(database, store, extents_per_read=limits.extents_per_read)
-        self.inline = InlineBytes(limits.inline_bytes_kept_max)
-        metrics.inline_bytes.set_function(lambda: self.inline.total)
+        self._reader = StoreReader(database, store, extents_per_read=limits.extents_per_read)
+        self._inline = InlineBytes(limits.inline_bytes_kept_max)
+        metrics.inline_bytes.set_function(lambda: self._inline.total)
         self._tails = TailCache(limits.tail_bytes_max)
         self._threads = Threads(
             database,
@@ -93,7 +93,7 @@ class Log:
             self.topics,
             self.waiters,
             self._tails,
-            self.inline,
+            self._inline,
             lease,
             metrics,
             drop_cached_reads=lambda topic_partition: self._fetcher.forget(topic_partition),
@@ -107,7 +107,7 @@ class Log:
             shares_catalog=peers.may_exist,
         )
         self._fetcher = Fetcher(
-            self.reader,
+            self._reader,
             self.waiters,
             self._threads.in_pool,
             self._threads.read,
@@ -115,9 +115,9 @@ class Log:
             metrics,
             self._owned.served,
         )
-        self._remote_reader = RemoteReader(self.reader, self._threads.read, self._threads.in_pool)
+        self._remote_reader = RemoteReader(self._reader, self._threads.read, self._threads.in_pool)
         self._finder = OffsetFinder(
-            database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
+            database, self._reader, decompressed_bytes_max=limits.decompressed_bytes_max
         )
         self.writer = make_writer(
             database,
@@ -143,7 +143,7 @@ class Log:
             epoch_of=self._owned.epoch_of,
             joint_epoch_of=self._owned.joint_epoch_of,
             end_of=self._owned.end_of,
-            inline=self.inline,
+            inline=self._inline,
             on_committed=self._commit_results.committed,
             on_failed=self._commit_results.failed,
             check_disk_space=check_disk_space,
@@ -160,6 +160,19 @@ class Log:
         self._record_deletion = RecordDeletion(self.writer.run, self._changes_in_flight, clock)
         self._topic_changes = TopicChanges(
             self.writer.run, self._catalog_view, self.topics, peers, self._changes_in_flight, clock=clock
+        )
+        self.upkeep = Upkeep(
+            database,
+            self._reader,
+            self._threads,
+            self.writer.run,
+            topics=self.topics,
+            owned=self._owned,
+            record_deletion=self._record_deletion,
+            inline=self._inline,
+            waiters=self.waiters,
+            flusher=self._flusher,
+            fetcher=self._fetcher,
         )
 
     async def start(self) -> None:
@@ -179,7 +192,7 @@ class Log:
         await self._catalog_view.stop()
         self.waiters.close()
         await self._threads.stop()
-        await asyncio.to_thread(self.reader.close)
+        await asyncio.to_thread(self._reader.close)
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -251,11 +264,6 @@ class Log:
     def apply_markers(self, markers: Markers) -> None:
         """Markers were committed. Must be called in commit order, as `write` calls its `then`."""
         self._commit_results.apply_markers(markers)
-
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes made durable or returned to readers since the start."""
-        return self._flusher.appended_bytes + self._fetcher.fetched_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -333,14 +341,6 @@ class Log:
     def partitions(self) -> list[LogPartition]:
         return self._owned.all()
 
-    def take_grown(self) -> dict[TopicPartition, int]:
-        """Partitions that have grown since the last call, each with the offset it grew from."""
-        return self._owned.take_grown()
-
-    def forget_cached(self, topic_partition: TopicPartition) -> None:
-        """Drop the cached records of a partition that was compacted: readers must not receive them any more."""
-        self._owned.forget_cached(topic_partition)
-
     async def prepare_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """Stop accepting appends for these partitions as their owner, and return when all accepted ones have
         their response. Joint appends continue, as they would to another broker's partition. This broker owns
@@ -385,6 +385,10 @@ class Log:
     async def refresh(self) -> None:
         """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
         await self._catalog_view.refresh()
+
+    async def refresh_on_request(self) -> None:
+        """Refresh because another broker has requested it. See `CatalogView.refresh_on_request`."""
+        await self._catalog_view.refresh_on_request()
 
     async def catch_up(self) -> None:
         """Apply what other brokers changed before this call. See `CatalogView.catch_up`."""

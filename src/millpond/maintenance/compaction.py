@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.catalog.compactions import TOMBSTONES_REMOVED, CompactionPoint
-from millpond.log.log import Log
+from millpond.log import Upkeep
 from millpond.log.partition import LogPartition
 from millpond.maintenance.clock_guard import ClockGuard
 from millpond.maintenance.disk_space import SpaceCheck
@@ -66,7 +66,7 @@ class Pacer:
 
     def __init__(
         self,
-        log: Log,
+        log: Upkeep,
         bytes_per_second: int,
         *,
         timer: Callable[[], float] = time.monotonic,
@@ -81,9 +81,9 @@ class Pacer:
     def pause(self, size: int) -> None:
         """`size` bytes have been processed. Earlier idle time is not made up for."""
         self._free_at = max(self._free_at, self._timer() - SLEEP_S_MAX) + size / self._bytes_per_second
-        while not self._log.waiters.closed and (left_s := self._free_at - self._timer()) > 0:
+        while not self._log.is_stopping and (left_s := self._free_at - self._timer()) > 0:
             self._sleep(min(left_s, SLEEP_S_MAX))
-        if self._log.waiters.closed:
+        if self._log.is_stopping:
             raise Stopping
 
 
@@ -92,7 +92,7 @@ class Compaction:
 
     def __init__(
         self,
-        log: Log,
+        log: Upkeep,
         store: ObjectStore,
         session: Session,
         clock: Clock,
@@ -103,7 +103,7 @@ class Compaction:
         bytes_per_second: int,
         keys_bytes_max: int,
         metrics: MaintenanceMetrics,
-        make_pacer: Callable[[Log, int], Pacer] = Pacer,
+        make_pacer: Callable[[Upkeep, int], Pacer] = Pacer,
     ) -> None:
         self._log = log
         self._store = store
@@ -242,7 +242,7 @@ class Compaction:
 
         return compact(
             plan,
-            self._log.reader.read_runs,
+            self._log.read_runs,
             PlainKeys(self._keys_bytes_max),
             session=self._session,
             attempts=self._merging.attempts,
@@ -253,7 +253,7 @@ class Compaction:
 
     async def _discard(self, keys: list[str]) -> None:
         """If the broker stops or fails here, garbage collection removes the objects with those of its session."""
-        if keys and not self._log.waiters.closed:
+        if keys and not self._log.is_stopping:
             await self._log.in_pool(lambda: self._store.delete(keys))
 
     def _report(self, done: Compacted) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.objects import NewObject
-from millpond.log.log import Log
+from millpond.log import Upkeep
 from millpond.maintenance.compaction import Pacer
 from millpond.maintenance.disk_space import SpaceCheck
 from millpond.model.clock import Clock
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 class Examination:
     def __init__(
         self,
-        log: Log,
+        log: Upkeep,
         store: ObjectStore,
         session: Session,
         clock: Clock,
@@ -88,13 +88,13 @@ class Examination:
 
     def _read(self, extent: Extent, now_ms: int) -> tuple[Extent, Examined]:
         """A plan has no inline bytes, so the row is read again."""
-        with self._log.database.read() as tx:
+        with self._log.catalog_read() as tx:
             rows = catalog_extents.find(
                 tx, extent.topic_partition, extent.base_offset, bytes_max=1, extents_max=1
             )
         if not rows or rows[0].base_offset != extent.base_offset:
             raise ExtentsChanged
-        run = self._log.reader.read_extent(rows[0])
+        run = self._log.read_extent(rows[0])
         return rows[0], examine(bytearray(run.data), now_ms, Pacer(self._log, BYTES_PER_SECOND).pause)
 
     async def _replace(self, extent: Extent, found: Examined, now_ms: int) -> None:

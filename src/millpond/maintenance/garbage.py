@@ -11,7 +11,7 @@ from typing import Final
 from millpond.catalog import extents, objects, topics, writers
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.writers import DeadSession
-from millpond.log.log import Log
+from millpond.log import Upkeep
 from millpond.maintenance.payloads import remove_all
 from millpond.model.clock import Clock
 from millpond.model.ids import Session, TopicId, TopicPartition
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 class Garbage:
     def __init__(
-        self, log: Log, store: ObjectStore, session: Session, clock: Clock, *, grace_ms: int
+        self, log: Upkeep, store: ObjectStore, session: Session, clock: Clock, *, grace_ms: int
     ) -> None:
         self._log = log
         self._store = store
@@ -121,6 +121,6 @@ class Garbage:
     def _find_orphans(self, session: Session) -> list[str]:
         """List first, read the rows second, so that the rows include every object committed before the listing."""
         listed = [key for prefix in session_prefixes(session) for key in self._store.list(prefix)]
-        with self._log.database.read() as tx:
+        with self._log.catalog_read() as tx:
             known = objects.known_keys(tx, session)
         return [key for key in listed if key not in known]

@@ -10,7 +10,7 @@ from typing import Final
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.objects import NewObject
-from millpond.log.log import Log
+from millpond.log import Upkeep
 from millpond.maintenance.disk_space import SpaceCheck
 from millpond.model.clock import Clock
 from millpond.model.errors import (
@@ -46,7 +46,7 @@ class Merging:
     begins, and checks only partitions that have grown since, or that it has received from another broker."""
 
     def __init__(
-        self, log: Log, store: ObjectStore, session: Session, clock: Clock, space: SpaceCheck
+        self, log: Upkeep, store: ObjectStore, session: Session, clock: Clock, space: SpaceCheck
     ) -> None:
         self._space = space
         self._log = log
@@ -129,7 +129,7 @@ class Merging:
         rows = await self._log.read(
             lambda tx: catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_PAGE)
         )
-        self._log.inline.found(topic_partition, sum(row.length for row in rows if row.key is None))
+        self._log.found_inline(topic_partition, sum(row.length for row in rows if row.key is None))
         excluded_below = self._excluded_below.get(topic_partition, 0)
         groups = plan_merges([row for row in rows if row.base_offset >= excluded_below])
         if not rows:
@@ -180,7 +180,7 @@ class Merging:
         """Returns None if there is no room for the segment."""
         if not self._space.has_room(DUTY, size_of_merged(group)):
             return None
-        runs = read_group(self._log.reader, group)
+        runs = read_group(self._log.read_runs, group)
         segment = build_segment(self._session, next(self.attempts), group, runs)
         self._store.put(segment.key, segment.parts)
         return segment

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from millpond.catalog import extents, topics
 from millpond.catalog.database import CatalogTransaction
-from millpond.log.log import Log
+from millpond.log import Upkeep
 from millpond.maintenance.clock_guard import JUMP_MS, ClockGuard
 from millpond.maintenance.compaction import Pacer
 from millpond.model.clock import Clock
@@ -51,7 +51,7 @@ T = TypeVar("T")
 class PayloadCollector:
     def __init__(
         self,
-        log: Log,
+        log: Upkeep,
         store: ObjectStore,
         clock: Clock,
         guard: ClockGuard,
@@ -157,9 +157,7 @@ class PayloadCollector:
         while spans := self._spans(topic_partition, start_ms, end_ms, offset):
             for base, end in spans:
                 offset = max(offset, base)
-                while offset < end and (
-                    runs := self._log.reader.read_runs(topic_partition, offset, READ_BYTES)
-                ):
+                while offset < end and (runs := self._log.read_runs(topic_partition, offset, READ_BYTES)):
                     yield from (bytes(run.data) for run in runs)
                     offset = runs[-1].end_offset
                 offset = max(offset, end)
@@ -167,7 +165,7 @@ class PayloadCollector:
     def _spans(
         self, topic_partition: TopicPartition, start_ms: int, end_ms: int, offset: int
     ) -> list[tuple[int, int]]:
-        with self._log.database.read() as tx:
+        with self._log.catalog_read() as tx:
             return extents.spans_in_time(
                 tx, topic_partition, start_ms, end_ms, offset=offset, limit=SPANS_PER_LOOK
             )

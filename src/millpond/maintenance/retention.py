@@ -7,7 +7,7 @@ from typing import Final
 
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.partitions import read as read_partition
-from millpond.log.log import Log
+from millpond.log import Upkeep
 from millpond.maintenance.examination import Examination
 from millpond.maintenance.retention_pause import RetentionPause
 from millpond.model.clock import Clock
@@ -65,7 +65,7 @@ class Retention:
     """Checks each partition when its oldest record is due, and at least every half minute."""
 
     def __init__(
-        self, log: Log, clock: Clock, pause: RetentionPause, examination: Examination, *, grace_ms: int
+        self, log: Upkeep, clock: Clock, pause: RetentionPause, examination: Examination, *, grace_ms: int
     ) -> None:
         self._log = log
         self._clock = clock
@@ -178,14 +178,14 @@ class Retention:
         return True
 
     def _has_leftovers(self, topic_partition: TopicPartition) -> bool:
-        with self._log.database.read() as tx:
+        with self._log.catalog_read() as tx:
             oldest = catalog_extents.facts(tx, topic_partition, 0, 1)
             return bool(oldest) and oldest[0].end_offset <= read_partition(tx, topic_partition).log_start
 
     def _find_expired(
         self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int
     ) -> RetentionResult:
-        with self._log.database.read() as tx:
+        with self._log.catalog_read() as tx:
             rows = catalog_extents.facts(tx, topic_partition, 0, EXTENTS_PER_PAGE)
             row = read_partition(
                 tx, topic_partition
@@ -208,7 +208,7 @@ class Retention:
         expiry_point = expired_by_age(rows, log_start, limit)
         if expiry_point.boundary is None:
             return expiry_point
-        with self._log.database.read() as tx:
+        with self._log.catalog_read() as tx:
             whole = catalog_extents.find(
                 tx,
                 expiry_point.boundary.topic_partition,
@@ -218,7 +218,7 @@ class Retention:
             )
         if not whole or _extent_identity(whole[0]) != _extent_identity(expiry_point.boundary):
             return expiry_point
-        offset, due_ms = expiry_point_inside(self._log.reader, whole[0], limit)
+        offset, due_ms = expiry_point_inside(self._log.read_from, whole[0], limit)
         return ExpiryPoint(max(expiry_point.offset, offset), due_ms)
 
 

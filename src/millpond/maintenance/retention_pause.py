@@ -17,7 +17,7 @@ from typing import NamedTuple
 from millpond.catalog import clock_pauses
 from millpond.catalog.clock_pauses import DATABASE_CLOCK, ClockReading
 from millpond.catalog.database import CatalogTransaction, Database
-from millpond.log.log import Log
+from millpond.log import Upkeep
 from millpond.maintenance.clock_guard import HINT, JUMP_MS, ClockGuard
 from millpond.model.clock import Clock
 
@@ -54,7 +54,7 @@ def _resumed(clock: Clock, trusted: ClockReading, found: ClockReading) -> Resume
 class RetentionPause:
     """Asks the guard, and records its result in the catalog."""
 
-    def __init__(self, log: Log, clock: Clock, resumed: ResumedGuard) -> None:
+    def __init__(self, log: Upkeep, clock: Clock, resumed: ResumedGuard) -> None:
         self._log = log
         self._clock = clock
         self._guard = resumed.guard

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from millpond.catalog import producers
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.published_settings import PublishedSettings
-from millpond.log.log import Log
+from millpond.log import Upkeep
 from millpond.maintenance.clock_guard import ClockGuard
 from millpond.maintenance.compaction import Compaction
 from millpond.maintenance.disk_space import FreeBytes, SpaceCheck, without_limit
@@ -63,7 +63,7 @@ class MaintenanceLimits:
 class Maintenance:
     def __init__(
         self,
-        log: Log,
+        log: Upkeep,
         view: TopologyView,
         store: ObjectStore,
         session: Session,
@@ -147,7 +147,7 @@ class Maintenance:
 
     async def merge_unless_busy(self) -> int:
         """If inline bytes fill the catalog, merging runs even if the broker is busy."""
-        is_time = self._merge_gate.take(self._limits) or self._log.inline.needs_merging
+        is_time = self._merge_gate.take(self._limits) or self._log.needs_merging
         return await self.merging.run_once() if is_time else 0
 
     async def collect_if_first(self) -> int:
@@ -178,7 +178,7 @@ class Maintenance:
 class BusyGate:
     """Postpones duties that move bytes a second time while producers and readers move many."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Upkeep) -> None:
         self._log = log
         self._moved_before = 0
         self._missed = 0

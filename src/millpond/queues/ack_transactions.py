@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from millpond.catalog import subscriptions as catalog
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.subscriptions import StateSave
-from millpond.log import AppendResult, Log
+from millpond.log import AppendResult, AppendRole
 from millpond.model.errors import (
     NotOwner,
     OutcomeUnknown,
@@ -39,7 +39,10 @@ CommitOutcome = tuple[list[AckResult], Mapping[TopicPartition, AppendResult]]
 
 
 async def commit(
-    log: Log, attachment: Attachment, ack_ids: Sequence[bytes], appends: Mapping[TopicPartition, Buffer]
+    log: AppendRole,
+    attachment: Attachment,
+    ack_ids: Sequence[bytes],
+    appends: Mapping[TopicPartition, Buffer],
 ) -> CommitOutcome:
     """Returns one result for each id, and the offsets of the messages. If any result is not OK, nothing was changed."""
     resolved = [attachment.resolve(ack_id) for ack_id in ack_ids]
@@ -55,7 +58,7 @@ async def commit(
 
 async def _commit_locked(
     locks: contextlib.AsyncExitStack,
-    log: Log,
+    log: AppendRole,
     queues: Sequence[PartitionQueue],
     resolved: Sequence[Resolved | None],
     appends: Mapping[TopicPartition, Buffer],
@@ -82,14 +85,14 @@ def result_of(resolved: Resolved | None) -> AckResult:
     return queue.dispatcher.check(ack_id.offset, ack_id.epoch, ack_id.token)
 
 
-async def _save_earlier(log: Log, queues: Sequence[PartitionQueue]) -> None:
+async def _save_earlier(log: AppendRole, queues: Sequence[PartitionQueue]) -> None:
     """Save earlier acknowledgements that are not saved yet."""
     for queue in queues:
         if queue.saves.has_unsaved and (save := await queue.saves.begin()) is not None:
             await _save_one(log, queue, save)
 
 
-async def _save_one(log: Log, queue: PartitionQueue, save: StateSave) -> None:
+async def _save_one(log: AppendRole, queue: PartitionQueue, save: StateSave) -> None:
     try:
         held: list[bool] = await log.write(lambda tx: catalog.save(tx, [save]))
     except OutcomeUnknown:
@@ -102,7 +105,7 @@ async def _save_one(log: Log, queue: PartitionQueue, save: StateSave) -> None:
 
 
 async def _do(
-    log: Log, queues: Sequence[PartitionQueue], appends: Mapping[TopicPartition, Buffer]
+    log: AppendRole, queues: Sequence[PartitionQueue], appends: Mapping[TopicPartition, Buffer]
 ) -> Mapping[TopicPartition, AppendResult]:
     try:
         saves = [await _begun(queue) for queue in queues]
@@ -124,7 +127,7 @@ async def _begun(queue: PartitionQueue) -> StateSave:
 
 
 async def _write(
-    log: Log, saves: Sequence[StateSave], appends: Mapping[TopicPartition, Buffer]
+    log: AppendRole, saves: Sequence[StateSave], appends: Mapping[TopicPartition, Buffer]
 ) -> Mapping[TopicPartition, AppendResult]:
     def save(tx: CatalogTransaction) -> None:
         if not all(catalog.save(tx, saves)):

@@ -13,7 +13,7 @@ from typing import Final
 from millpond.catalog import subscriptions as catalog
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.subscriptions import DeadLetter, StateKey, StoredSubscription
-from millpond.log import Log
+from millpond.log import AppendRole
 from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, PAYLOAD, TAKES_PAYLOADS
 from millpond.model.errors import (
     FlushFailed,
@@ -99,7 +99,7 @@ def is_public(header: str) -> bool:
 class DeadLetters:
     """Moves letters from the catalog to their topics."""
 
-    def __init__(self, log: Log, limits: QueueLimits, copy_body: CopyBody = nothing_to_copy) -> None:
+    def __init__(self, log: AppendRole, limits: QueueLimits, copy_body: CopyBody = nothing_to_copy) -> None:
         self._log = log
         self._copy_body = copy_body
         self._limits = limits

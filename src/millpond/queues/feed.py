@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from millpond.log import FetchRequest, FetchResult, Log
+from millpond.log import FetchRequest, FetchResult, FetchRole
 from millpond.model.errors import InvalidInput, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.model.subscriptions import DELAY, DELIVER_AT, SubscriptionConfig, SubscriptionMode
@@ -40,7 +40,7 @@ FoundMessage = tuple[Record, LogEntry]
 
 
 class Feed:
-    def __init__(self, log: Log, limits: QueueLimits) -> None:
+    def __init__(self, log: FetchRole, limits: QueueLimits) -> None:
         self._log = log
         self._limits = limits
 

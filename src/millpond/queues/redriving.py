@@ -12,7 +12,7 @@ from millpond.catalog import subscriptions as catalog
 from millpond.catalog.commits import CommitOperation
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.subscriptions import StoredSubscription
-from millpond.log import Log
+from millpond.log import AppendRole
 from millpond.model.errors import SubscriptionBusy, UnknownTopic
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
@@ -27,7 +27,7 @@ PARTITION_DIGITS_MAX: Final = 9
 
 
 async def redrive(
-    log: Log,
+    log: AppendRole,
     feed: Feed,
     subscription: StoredSubscription,
     topic: Topic,
@@ -77,7 +77,7 @@ def _is_from(letter: Record, subscription: StoredSubscription, topic: Topic) -> 
 
 
 async def _send_back(
-    log: Log,
+    log: AppendRole,
     topic: Topic,
     letters: Sequence[tuple[int, Record]],
     remember: CommitOperation,

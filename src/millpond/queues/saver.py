@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from millpond.catalog import subscriptions as catalog
 from millpond.catalog.subscriptions import StateSave
-from millpond.log import Log
+from millpond.log import CatalogRole
 from millpond.model.errors import (
     Defect,
     MillpondError,
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 class Saver:
     def __init__(
-        self, log: Log, limits: QueueLimits, on_letters: Callable[[], None], metrics: QueueMetrics
+        self, log: CatalogRole, limits: QueueLimits, on_letters: Callable[[], None], metrics: QueueMetrics
     ) -> None:
         self._log = log
         self._pause_s = limits.save_again_ms / 1000

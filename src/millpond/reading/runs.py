@@ -1,8 +1,10 @@
 """A run: consecutive stamped batches of one partition in memory. Readers receive slices of runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
+from millpond.model.extents import Extent
+from millpond.model.ids import TopicPartition
 from millpond.records import BatchHeader, Buffer, stamp, walk
 
 
@@ -15,6 +17,12 @@ class Run:
         self.base_offset = base_offset
         self.end_offset = end_offset
         self.data = data
+
+
+ReadRuns = Callable[[TopicPartition, int, int], list[Run]]
+"""`StoreReader.read_runs`: partition, offset, bytes wanted."""
+ReadExtentFrom = Callable[[Extent, int, int], Run]
+"""`StoreReader.read_from`: extent, offset, bytes wanted."""
 
 
 def stamped(data: Buffer, headers: Sequence[tuple[int, BatchHeader]], base_offset: int, epoch: int) -> Run:

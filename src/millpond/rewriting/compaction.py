@@ -44,7 +44,7 @@ from millpond.model.errors import ExtentsChanged, InvalidInput
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import TopicConfig
-from millpond.reading.runs import Run
+from millpond.reading.reader import ReadRuns
 from millpond.reading.visible import PlacedBatch
 from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, walk
 from millpond.rewriting.compaction_batches import with_records
@@ -59,8 +59,6 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 """Number of bytes read and filtered at a time."""
 NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
-ReadRuns = Callable[[TopicPartition, int, int], list[Run]]
-"""`StoreReader.read_runs`: partition, offset, bytes wanted."""
 PutObject = Callable[[str, list[Buffer]], object]
 """`ObjectStore.put`: key, parts."""
 Pause = Callable[[int], None]

@@ -8,8 +8,7 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import ObjectMissing
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
-from millpond.reading.reader import StoreReader
-from millpond.reading.runs import Run
+from millpond.reading.runs import ReadExtentFrom, ReadRuns, Run
 from millpond.rewriting.compaction import EXTENTS_MAX, PartitionState
 from millpond.rewriting.expiry import AgeLimit, first_kept, search_start
 
@@ -25,12 +24,12 @@ def read_state(tx: CatalogTransaction, topic_partition: TopicPartition) -> Parti
     return PartitionState(row, tuple(extents), stable, tuple(aborted), points)
 
 
-def read_group(reader: StoreReader, group: Sequence[Extent]) -> list[Run]:
+def read_group(read_runs: ReadRuns, group: Sequence[Extent]) -> list[Run]:
     """The bytes of every extent of a group, stamped. The plan has no inline bytes, so the rows are read again."""
     runs: list[Run] = []
     topic_partition, offset, end = group[0].topic_partition, group[0].base_offset, group[-1].end_offset
     while offset < end:
-        found = reader.read_runs(topic_partition, offset, max(sum(e.length for e in group), 1))
+        found = read_runs(topic_partition, offset, max(sum(e.length for e in group), 1))
         within = [run for run in found if run.end_offset <= end]
         if not within or within[0].base_offset < offset:
             raise ObjectMissing(key=f"extents at offset {offset}")
@@ -39,10 +38,10 @@ def read_group(reader: StoreReader, group: Sequence[Extent]) -> list[Run]:
     return runs
 
 
-def expiry_point_inside(reader: StoreReader, extent: Extent, limit: AgeLimit) -> tuple[int, int]:
+def expiry_point_inside(read_from: ReadExtentFrom, extent: Extent, limit: AgeLimit) -> tuple[int, int]:
     """The first batch of an extent that stays: its offset, and when it expires."""
     cutoff_ms = limit.cutoff_in(extent)
     if cutoff_ms is None:
         return extent.base_offset, limit.due_ms(extent.min_timestamp, extent)
-    run = reader.read_from(extent, search_start(extent, cutoff_ms), 1)
+    run = read_from(extent, search_start(extent, cutoff_ms), 1)
     return first_kept(extent, run, limit, cutoff_ms)

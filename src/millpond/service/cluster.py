@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from millpond.catalog import topology, writers
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.topology import LiveBroker, Topology
-from millpond.cluster import Membership
 from millpond.log import Log
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import Session
@@ -37,13 +36,10 @@ class ClusterStatus:
 
 
 class ClusterAdministration:
-    def __init__(
-        self, log: Log, view: TopologyView, peers: Peers, membership: Membership, session: Session
-    ) -> None:
+    def __init__(self, log: Log, view: TopologyView, peers: Peers, session: Session) -> None:
         self._log = log
         self._view = view
         self._peers = peers
-        self._membership = membership
         self._session = session
 
     def members(self) -> list[LiveBroker]:
@@ -51,8 +47,8 @@ class ClusterAdministration:
         return list(self._view.current.members.values())
 
     async def refresh(self) -> None:
-        """Read the catalog's changes now."""
-        await self._membership.refresh()
+        """Read the catalog's changes now, because another broker has requested it."""
+        await self._log.refresh_on_request()
 
     async def status(self) -> ClusterStatus:
         found, leases = await self._log.read(lambda tx: (topology.read(tx), writers.lease_remaining_ms(tx)))

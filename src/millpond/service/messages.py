@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from millpond.catalog.database import CatalogTransaction
-from millpond.log import AppendResult, Log
+from millpond.log import AppendResult, AppendRole
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CorruptBatch,
@@ -79,7 +79,7 @@ class AppendIndex(NamedTuple):
 class MessageWriter:
     def __init__(
         self,
-        log: Log,
+        log: AppendRole,
         owners: Owners,
         workers: Workers,
         *,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millpond.catalog import partitions
-from millpond.log import FetchRequest, FetchResult, Log
+from millpond.log import FetchRequest, FetchResult, FetchRole
 from millpond.model.errors import (
     InvalidInput,
     InvalidRequest,
@@ -81,7 +81,7 @@ class PollResult:
 
 
 class Poller:
-    def __init__(self, log: Log, owners: Owners, workers: Workers, *, limits: ServiceLimits) -> None:
+    def __init__(self, log: FetchRole, owners: Owners, workers: Workers, *, limits: ServiceLimits) -> None:
         self._log = log
         self._owners = owners
         self._workers = workers

@@ -42,7 +42,7 @@ async def _collect_payloads(broker: Broker) -> None:
     """Run one pass over all payloads; the broker's own collector makes only a few passes a day."""
     limits = broker.settings.maintenance_limits()
     collector = PayloadCollector(
-        broker.log,
+        broker.log.upkeep,
         broker.store,
         broker.clock,
         broker.maintenance.guard,

@@ -48,6 +48,8 @@ class CatalogView:
         self._view = view
         self._shares_catalog = shares_catalog
         self._read_lock = asyncio.Lock()
+        self._requested: asyncio.Future[None] | None = None
+        self._request_lock = asyncio.Lock()
         self._catching_up: asyncio.Future[None] | None = None
         self._catch_up_at = 0.0
         self._refreshing: asyncio.Task[None] | None = None
@@ -80,6 +82,18 @@ class CatalogView:
         return known
 
     # -- changes by other brokers -----------------------------------------------------------------------------
+
+    async def refresh_on_request(self) -> None:
+        """Refresh because another broker has requested it after a change. Calls during such a refresh share the next
+        one."""
+        if self._requested is None:
+            self._requested = asyncio.ensure_future(self._refresh_for_requests())
+        await asyncio.shield(self._requested)
+
+    async def _refresh_for_requests(self) -> None:
+        async with self._request_lock:
+            self._requested = None
+            await self.refresh()
 
     async def catch_up(self) -> None:
         """Apply what other brokers changed before this call. Concurrent callers share the next read, and

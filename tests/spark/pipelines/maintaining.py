@@ -99,7 +99,7 @@ def sessions(path: Path) -> tuple[int, int]:
 
 async def collect_garbage(broker) -> int:
     """As a broker does it, without grace."""
-    garbage = Garbage(broker.log, broker.store, broker.session, broker.clock, grace_ms=-1)
+    garbage = Garbage(broker.log.upkeep, broker.store, broker.session, broker.clock, grace_ms=-1)
     return await garbage.run_once()
 
 
@@ -110,7 +110,7 @@ async def collect_at(path: Path, **settings) -> int:
 
 async def merge_in_broker(broker) -> int:
     space = SpaceCheck(without_limit, broker.metrics.maintenance)
-    return await Merging(broker.log, broker.store, broker.session, broker.clock, space).run_once()
+    return await Merging(broker.log.upkeep, broker.store, broker.session, broker.clock, space).run_once()
 
 
 def expire_leases(path: Path) -> None:

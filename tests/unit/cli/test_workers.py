@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from millpond import broker
-from millpond.broker import open_database
+from millpond import storage
 from millpond.catalog import clock_pauses
 from millpond.catalog.clock_pauses import ClockReading
 from millpond.cli import workers
 from millpond.model.errors import CannotStart
 from millpond.objects.disk_reserve import RELEASED, RESERVE
 from millpond.settings import Settings, load
+from millpond.storage import open_database
 
 READY = repr(json.dumps({"session": "s", "bound": {}, "listeners": {}}))
 SERVE = "import time; time.sleep(600)"
@@ -131,13 +131,13 @@ def test_a_start_on_a_full_disk_may_use_the_reserve(tmp_path, monkeypatch):
     """Before any worker runs, the supervisor itself writes to the catalog."""
     (tmp_path / RESERVE).write_bytes(bytes(2 * 1024 * 1024))
     opened = []
-    real = broker.catalog_open.open_database
+    real = storage.catalog_open.open_database
 
     def noted(url, **named):
         opened.append(named["on_full"])
         return real(url, **named)
 
-    monkeypatch.setattr(broker.catalog_open, "open_database", noted)
+    monkeypatch.setattr(storage.catalog_open, "open_database", noted)
 
     async def prepare():
         workers.Supervisor(Settings(data_dir=tmp_path), 2, on_ready=lambda _: None)._prepare()

@@ -204,7 +204,7 @@ async def test_a_restart_on_the_same_ports_does_not_wait_for_the_lease(brokers):
     await first.log.create_topic("t", 2)
     first._services.cancel()
     await (
-        first._close_interfaces()
+        first.interfaces.close()
     )  # as after kill -9: the ports are free, and the row in the catalog says it lives
     again = await brokers.add(
         lease=600_000, kafka_listen=first.bound["kafka"], grpc_listen=first.bound["grpc"]

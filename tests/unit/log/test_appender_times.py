@@ -232,7 +232,7 @@ async def test_the_sparse_index_has_the_newest_time_of_each_stretch(start):
     current = [Record(b"v" * 70_000, timestamp=OLD_MS), Record(b"v", timestamp=now)]
     batches = [batch_with_header(records, newest=0) for records in (old, current, old)]
     await engine.log.append(engine.topic_partition(), b"".join(batches))
-    [extent] = engine.log.reader.find_extents(engine.topic_partition(), 0, 1)
+    [extent] = engine.log._reader.find_extents(engine.topic_partition(), 0, 1)
     assert [entry.max_timestamp for entry in extent.index] == [OLD_MS, now, OLD_MS]
 
 

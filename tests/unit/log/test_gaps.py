@@ -57,7 +57,7 @@ async def run_off_loop_if_large(awaitable):
 
 async def test_a_slice_reaches_to_where_the_next_one_begins(engine):
     [extent] = await engine.log.in_pool(
-        lambda: engine.log.reader.find_extents(engine.topic_partition(), 0, 1)
+        lambda: engine.log._reader.find_extents(engine.topic_partition(), 0, 1)
     )
     pieces = [slice_extent(extent, offset, 1) for offset in (0, 5, 10, 29, 30, 39)]
     assert [(each.base_offset, each.end_offset) for each in pieces] == [
@@ -73,7 +73,7 @@ async def test_a_reader_in_a_gap_comes_to_what_follows(engine, offset):
     def read():
         """As small as it goes: one stretch of the index at a time."""
         at, found = offset, []
-        while runs := engine.log.reader.read_runs(engine.topic_partition(), at, 1):
+        while runs := engine.log._reader.read_runs(engine.topic_partition(), at, 1):
             found += iter_records(runs[0].data, decompressed_bytes_max=0)
             assert runs[0].end_offset > at
             at = runs[0].end_offset

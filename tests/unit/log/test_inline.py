@@ -50,12 +50,12 @@ async def test_while_the_store_is_away_the_catalog_takes_so_much_and_no_more(
         ]
         taken = [result for [result] in results if not isinstance(result, Exception)]
         rows = await broker.log.read(lambda tx: tx.rows("SELECT sum(length) FROM extents"))
-        assert rows[0][0] == broker.log.inline.total <= 20_000
+        assert rows[0][0] == broker.log._inline.total <= 20_000
         assert 15 <= len(taken) < 20
         assert f"millpond_log_inline_bytes {float(rows[0][0])}" in broker.metrics.expose().decode()
         faults.error_rate = 0.0
         loop_time.advance(settings.log_limits().refuse_ms / 1000)
         assert await broker.maintenance.merging.run_once() == len(taken)
-        assert broker.log.inline.total == 0
+        assert broker.log._inline.total == 0
         assert (await broker.produce("t", b"more")).base_offset == len(taken)
-        assert 0 < broker.log.inline.total < 1_000
+        assert 0 < broker.log._inline.total < 1_000

@@ -155,6 +155,6 @@ async def test_the_search_gives_up_when_an_object_is_gone_for_good(start):
     engine = await start(inline_bytes_max=0)
     await engine.append(b"x")
     engine.broker.store.delete(list(engine.broker.store.list("")))
-    finder = OffsetFinder(engine.broker.database, engine.log.reader, decompressed_bytes_max=MIB)
+    finder = OffsetFinder(engine.broker.database, engine.log._reader, decompressed_bytes_max=MIB)
     with pytest.raises(ObjectMissing):
         finder.at_or_after(engine.topic_partition(), 0, 0)

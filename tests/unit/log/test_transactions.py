@@ -194,11 +194,11 @@ async def test_a_marker_wakes_those_who_wait_for_it(start, settle):
     plain = asyncio.ensure_future(engine.fetch(1, wait_ms=600_000))
     await settle()
     assert not waiting.done()
-    engine.log.take_grown()
+    engine.log.upkeep.take_grown()
     await client.end()
     assert (await asyncio.wait_for(waiting, 60)).next_offset == 2
     assert (await asyncio.wait_for(plain, 60)).next_offset == 2
-    assert engine.log.take_grown() == {engine.topic_partition(): 1}
+    assert engine.log.upkeep.take_grown() == {engine.topic_partition(): 1}
 
 
 async def test_a_marker_and_the_batches_around_it_stay_in_the_tail(engine, no_thread):

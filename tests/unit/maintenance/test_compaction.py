@@ -252,7 +252,7 @@ async def test_what_is_being_read_while_it_is_compacted_is_not_kept(start, tmp_p
     hold = kept.faults.hold("read", applied=True)
     reading = asyncio.ensure_future(records(kept))
     await asyncio.to_thread(hold.wait_reached, 20)
-    kept.log.forget_cached(kept.topic_partition())
+    kept.log.upkeep.forget_cached(kept.topic_partition())
     hold.release()
     assert len(await reading) == 2
     assert kept.log._fetcher._cache.bytes == 0
@@ -393,11 +393,8 @@ def test_a_thread_is_held_back_to_its_pace():
         naps.append(seconds)
         now[0] += seconds
 
-    class Waiters:
-        closed = False
-
     class Open:
-        waiters = Waiters()
+        is_stopping = False
 
     pacer = Pacer(Open(), 1_000, timer=lambda: now[0], sleep=sleep)
     for _ in range(10):
@@ -407,7 +404,7 @@ def test_a_thread_is_held_back_to_its_pace():
     now[0] += 10
     pacer.pause(100)
     assert now[0] == pytest.approx(11.0, abs=0.11)
-    Waiters.closed = True
+    Open.is_stopping = True
     with pytest.raises(Stopping):
         pacer.pause(100)
 

@@ -119,14 +119,14 @@ async def test_a_line_drawn_for_too_many_bytes_is_not_drawn_once_they_are_gone(s
     for _ in range(6):
         await put(kept, b"same", b"x" * 900)
     found, go = asyncio.Event(), asyncio.Event()
-    delete_records = kept.log.delete_records
+    delete_records = kept.log.upkeep.delete_records
 
     async def slow(*arguments, **named):
         found.set()
         await go.wait()
         return await delete_records(*arguments, **named)
 
-    monkeypatch.setattr(kept.log, "delete_records", slow)
+    monkeypatch.setattr(kept.log.upkeep, "delete_records", slow)
     expiring = asyncio.ensure_future(kept.upkeep.retention.run_once())
     await found.wait()
     assert await kept.upkeep.compaction.run_once() == 5

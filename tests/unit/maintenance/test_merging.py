@@ -394,7 +394,7 @@ async def test_a_group_is_read_in_as_many_reads_as_it_takes(start):
     await fill(kept, 12)
     reader = StoreReader(kept.broker.database, kept.store, extents_per_read=5)
     rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 99))
-    runs = read_group(reader, rows)
+    runs = read_group(reader.read_runs, rows)
     segment = build_segment(kept.broker.session, 1, rows, runs)
     assert b"".join(bytes(run.data) for run in runs) == await raw(kept)
     assert segment.row.records == sum(row.records for row in rows)
@@ -460,7 +460,7 @@ async def test_one_small_flush_between_large_ones_leaves_the_catalog(start):
     assert (await kept.log.read(catalog_extents.totals)).inline == 1
     assert await kept.upkeep.merging.run_once() == 1
     assert (await kept.log.read(catalog_extents.totals)).inline == 0
-    assert kept.log.inline.total == 0
+    assert kept.log._inline.total == 0
     assert [len(value) for value in await kept.values()] == [MIB // 2] * 4 + [2] * 4 + [MIB // 2] * 4
 
 

@@ -335,7 +335,7 @@ async def test_only_one_of_several_brokers_looks_after_a_topic(films):
 def new_collector(pond):
     broker = pond.broker
     return PayloadCollector(
-        broker.log,
+        broker.log.upkeep,
         broker.store,
         broker.clock,
         broker.maintenance.guard,

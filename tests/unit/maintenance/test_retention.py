@@ -235,7 +235,7 @@ async def test_a_topic_that_another_broker_has_just_deleted_is_not_a_failure(sta
 
 
 def _delete_as_another_broker(kept):
-    with kept.log.database.write() as tx:
+    with kept.broker.database.write() as tx:
         topics.delete(tx, "orders", now_ms=kept.clock.now_ms())
         tx.rows("DELETE FROM partitions WHERE topic_id = ?", (kept.topic_id,))
 

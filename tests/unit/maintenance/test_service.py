@@ -18,7 +18,7 @@ QUICK = MaintenanceLimits(
 async def service(start):
     kept = await start(inline_bytes_max=0, topic={"retention.ms": "60000"})
     return kept, Maintenance(
-        kept.log,
+        kept.log.upkeep,
         kept.broker.topology,
         kept.store,
         kept.broker.session,

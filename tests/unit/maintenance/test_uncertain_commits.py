@@ -11,15 +11,15 @@ EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 def lose_commits(kept, error, monkeypatch):
     """Each is there, but whoever waits for it hears otherwise: the disk refused to say that it is safe."""
-    write = kept.log.write
+    write = kept.log.upkeep.write
 
-    async def committed_for_all_anybody_knows(operation, then=None, *, own_commit=False):
-        answer = await write(operation, then, own_commit=own_commit)
+    async def committed_for_all_anybody_knows(operation, *, own_commit=False):
+        answer = await write(operation, own_commit=own_commit)
         if own_commit:
             raise error(reason="fsync")
         return answer
 
-    monkeypatch.setattr(kept.log, "write", committed_for_all_anybody_knows)
+    monkeypatch.setattr(kept.log.upkeep, "write", committed_for_all_anybody_knows)
 
 
 def everything_referred_to(kept):

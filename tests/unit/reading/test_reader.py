@@ -75,8 +75,8 @@ async def test_whoever_reads_for_long_gets_what_there_is_and_goes_on_from_there(
 async def test_a_fetch_that_takes_long_is_answered_with_what_there_is(broker, monkeypatch):
     """Else a reader gives up before it is answered, and begins anew for ever."""
     topic_partition, other = await filled(broker), await filled(broker, "other")
-    monkeypatch.setattr(broker.log.reader, "_extents_per_read", 3)
-    monkeypatch.setattr(broker.log.reader, "_timer", lambda: 0.0)
+    monkeypatch.setattr(broker.log._reader, "_extents_per_read", 3)
+    monkeypatch.setattr(broker.log._reader, "_timer", lambda: 0.0)
     monkeypatch.setattr("millpond.log.fetcher.READ_S_MAX", 0.0)
     for each in (topic_partition, other):
         assert list(broker.log.partition(each).tail.drain()), "it is in the store only"

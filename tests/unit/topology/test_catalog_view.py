@@ -113,6 +113,20 @@ async def test_a_change_during_a_refresh_is_not_missed(stage):
     assert stage.topics.knows("foreign")
 
 
+async def test_requests_during_a_refresh_share_the_next_one(stage):
+    may_read = asyncio.Event()
+    stage.after_read = may_read.wait
+    first = asyncio.ensure_future(stage.catalog_view.refresh_on_request())
+    while not stage.reads:
+        await asyncio.sleep(0)
+    stage.create_elsewhere("t")
+    later = [asyncio.ensure_future(stage.catalog_view.refresh_on_request()) for _ in range(20)]
+    await asyncio.sleep(0)
+    may_read.set()
+    await asyncio.gather(first, *later)
+    assert (stage.reads, stage.topics.knows("t")) == (2, True)
+
+
 async def test_callers_that_catch_up_share_a_read_and_refresh_only_after_a_change(stage):
     await stage.catalog_view.refresh()
     stage.reads = 0

@@ -120,7 +120,7 @@ def work(item: MergeItem) -> MergeResult:
     with TaskWriter(item.place) as writer:
         for number, group in enumerate(item.groups):
             try:
-                runs = read_group(source, group)
+                runs = read_group(source.read_runs, group)
             except ObjectMissing:
                 changed = True
                 continue

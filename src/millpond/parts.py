@@ -1,0 +1,294 @@
+"""The parts of a running broker, from the bottom to the top, and what each of them is built from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from millpond.catalog.database import Database
+from millpond.cluster import Membership
+from millpond.groups import Groups
+from millpond.log import Log, Transactions, Writer
+from millpond.maintenance import Maintenance, resume
+from millpond.model.clock import Clock
+from millpond.model.errors import MillpondError
+from millpond.model.ids import Session
+from millpond.objects.disk_reserve import Reserve
+from millpond.objects.store import ObjectStore
+from millpond.observability.metrics import Metrics
+from millpond.queues import PullConsumers, Queues
+from millpond.service import (
+    Administration,
+    ClusterAdministration,
+    MessageWriter,
+    Owners,
+    PayloadTransfers,
+    Poller,
+    Workers,
+)
+from millpond.settings import Settings
+from millpond.storage import BrokerDisk
+from millpond.topology import Lease, OwnedShards, Peers, RefreshRequests, TopologyView
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """What a broker has when it joins the cluster. The parts are built on it."""
+
+    session: Session
+    clock: Clock
+    metrics: Metrics
+    disk: BrokerDisk
+    database: Database
+    store: ObjectStore
+    lease: Lease
+    sole_broker: bool
+    """Whether no other broker can use the catalog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Substitutes:
+    """What a simulation replaces. `random` spreads the retries of commits. `trust_clock` ends a pause of retention
+    that is stored in the catalog."""
+
+    make_writer: Callable[..., Writer] = Writer
+    make_refresh_requests: Callable[[], RefreshRequests] = RefreshRequests
+    random: Random | None = None
+    trust_clock: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    node_id: int
+    clock: Clock
+    disk: BrokerDisk
+    database: Database
+    store: ObjectStore
+    lease: Lease
+    topology: TopologyView
+    peers: Peers
+    log: Log
+    owned_shards: OwnedShards
+    maintenance: Maintenance
+    transactions: Transactions
+    groups: Groups
+    queues: Queues
+    pulling: PullConsumers
+    membership: Membership
+    owners: Owners
+    workers: Workers
+    messages: MessageWriter
+    payloads: PayloadTransfers
+    poller: Poller
+    administration: Administration
+    cluster: ClusterAdministration
+
+
+def build_parts(
+    settings: Settings,
+    base: Foundation,
+    node_id: int,
+    substitutes: Substitutes,
+    on_failure: Callable[[MillpondError], None],
+) -> Parts:
+    """Build the parts of a broker that has joined; nothing is started. `on_failure` is called when the broker can no
+    longer write."""
+    session, clock, metrics = base.session, base.clock, base.metrics
+    topology = TopologyView()
+    peers = Peers(topology, session, substitutes.make_refresh_requests(), may_exist=not base.sole_broker)
+    log = Log(
+        base.database,
+        base.store,
+        session,
+        clock=clock,
+        limits=settings.log_limits(),
+        broker_defaults=settings.topic_defaults(),
+        metrics=metrics.log,
+        on_failure=on_failure,
+        view=topology,
+        lease=base.lease,
+        peers=peers,
+        make_writer=substitutes.make_writer,
+        random=substitutes.random,
+        check_disk_space=base.disk.check_space,
+    )
+    owned_shards = OwnedShards(base.lease, topology, session)
+    maintenance = Maintenance(
+        log.upkeep,
+        topology,
+        base.store,
+        session,
+        clock=clock,
+        limits=settings.maintenance_limits(),
+        metrics=metrics.maintenance,
+        free_bytes=base.disk.free_bytes,
+        resumed=resume(base.database, clock, trust_clock=substitutes.trust_clock),
+    )
+    transactions = Transactions(
+        log,
+        session,
+        owned_shards.epoch_of,
+        clock=clock,
+        limits=settings.transaction_limits(),
+        trusts_clock=maintenance.guard.trusts_clock,
+    )
+    groups = Groups(
+        log,
+        session,
+        owned_shards.epoch_of,
+        clock=clock,
+        limits=settings.group_limits(),
+        trusts_clock=maintenance.guard.trusts_clock,
+    )
+    owners = Owners(topology, session)
+    workers = Workers()
+    messages = MessageWriter(
+        log,
+        owners,
+        workers,
+        clock=clock,
+        auto_create_topics=settings.auto_create_topics,
+        default_partitions=settings.default_partitions,
+        limits=settings.service_limits(),
+        payload_limits=settings.payload_limits(),
+    )
+    payloads = PayloadTransfers(log, base.store, clock=clock, limits=settings.payload_limits())
+    queues = Queues(
+        log,
+        session,
+        clock=clock,
+        limits=settings.queue_limits(),
+        metrics=metrics.queues,
+        copy_body=payloads.copy,
+    )
+    membership = Membership(
+        log,
+        topology,
+        peers,
+        session,
+        base.lease,
+        partition_holders=(queues, log),
+        shard_holders=(owned_shards, groups),
+        clock=clock,
+        lease_ms=settings.lease,
+        metrics=metrics.cluster,
+    )
+    # In this order: groups are dropped by the shards that this broker still owns.
+    topology.subscribe(owned_shards.apply)
+    topology.subscribe(groups.drop_lost)
+    topology.subscribe(membership.on_topology)
+    return Parts(
+        node_id=node_id,
+        clock=clock,
+        disk=base.disk,
+        database=base.database,
+        store=base.store,
+        lease=base.lease,
+        topology=topology,
+        peers=peers,
+        log=log,
+        owned_shards=owned_shards,
+        maintenance=maintenance,
+        transactions=transactions,
+        groups=groups,
+        queues=queues,
+        pulling=PullConsumers(queues, settings.queue_limits()),
+        membership=membership,
+        owners=owners,
+        workers=workers,
+        messages=messages,
+        payloads=payloads,
+        poller=Poller(log, owners, workers, limits=settings.service_limits()),
+        administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
+        cluster=ClusterAdministration(log, topology, peers, session),
+    )
+
+
+class HasParts:
+    """The parts of a broker as its attributes. They exist once it has started, and stay when it has stopped."""
+
+    _parts: Parts | None = None
+
+    @property
+    def parts(self) -> Parts:
+        assert self._parts is not None, "start() comes first"
+        return self._parts
+
+    @property
+    def reserve(self) -> Reserve | None:
+        return self.parts.disk.reserve
+
+    @property
+    def database(self) -> Database:
+        return self.parts.database
+
+    @property
+    def store(self) -> ObjectStore:
+        return self.parts.store
+
+    @property
+    def lease(self) -> Lease:
+        return self.parts.lease
+
+    @property
+    def topology(self) -> TopologyView:
+        return self.parts.topology
+
+    @property
+    def peers(self) -> Peers:
+        return self.parts.peers
+
+    @property
+    def log(self) -> Log:
+        return self.parts.log
+
+    @property
+    def owned_shards(self) -> OwnedShards:
+        return self.parts.owned_shards
+
+    @property
+    def maintenance(self) -> Maintenance:
+        return self.parts.maintenance
+
+    @property
+    def transactions(self) -> Transactions:
+        return self.parts.transactions
+
+    @property
+    def groups(self) -> Groups:
+        return self.parts.groups
+
+    @property
+    def queues(self) -> Queues:
+        return self.parts.queues
+
+    @property
+    def pulling(self) -> PullConsumers:
+        return self.parts.pulling
+
+    @property
+    def membership(self) -> Membership:
+        return self.parts.membership
+
+    @property
+    def owners(self) -> Owners:
+        return self.parts.owners
+
+    @property
+    def messages(self) -> MessageWriter:
+        return self.parts.messages
+
+    @property
+    def payloads(self) -> PayloadTransfers:
+        return self.parts.payloads
+
+    @property
+    def poller(self) -> Poller:
+        return self.parts.poller
+
+    @property
+    def administration(self) -> Administration:
+        return self.parts.administration
+
+    @property
+    def cluster(self) -> ClusterAdministration:
+        return self.parts.cluster
