@@ -44,7 +44,7 @@ from millpond.model.errors import ExtentsChanged, InvalidInput
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import TopicConfig
-from millpond.reading.reader import ReadRuns
+from millpond.reading.runs import ReadRuns
 from millpond.reading.visible import PlacedBatch
 from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, walk
 from millpond.rewriting.compaction_batches import with_records
