@@ -24,8 +24,9 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.topics import Topic
+from millpond.reading.quick_decoding import decodes_quickly
 from millpond.reading.visible import visible
-from millpond.records import BatchHeader, Codec, Record, encoded_size_max, iter_records, walk
+from millpond.records import BatchHeader, Record, encoded_size_max, iter_records, walk
 from millpond.service.limits import ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.workers import Workers
@@ -285,20 +286,15 @@ class Poller:
         self, request: PollRequest, positions: Mapping[int, int], results: Sequence[FetchResult]
     ) -> PollResult:
         """Decode small results directly, and others on a thread, because they would block the event loop."""
-        records = self._records_on_loop(results)
-        if records is not None and records <= self._limits.on_loop_messages:
+        if decodes_quickly(
+            _headers(results),
+            sum(result.size for result in results),
+            bytes_max=self._limits.decoded_on_loop_bytes,
+            records_max=self._limits.on_loop_messages,
+        ):
             return _decode(request, positions, results, self._limits)
         slow = sum(_record_counts(results)) > self._limits.slow_records
         return await self._workers.run(lambda: _decode(request, positions, results, self._limits), slow=slow)
-
-    def _records_on_loop(self, results: Sequence[FetchResult]) -> int | None:
-        """The number of records, or None if they must not be decoded on the event loop because they are compressed or
-        have too many bytes."""
-        if sum(result.size for result in results) > self._limits.decoded_on_loop_bytes:
-            return None
-        if any(header.codec is not Codec.NONE for header in _headers(results)):
-            return None
-        return sum(_record_counts(results))
 
     async def _as_batches(
         self, request: PollRequest, positions: Mapping[int, int], results: Sequence[FetchResult]
