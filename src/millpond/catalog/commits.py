@@ -18,6 +18,7 @@ from typing import Any, Final
 from millpond.catalog import writers
 from millpond.catalog.database import CatalogTransaction, Database, savepoint
 from millpond.model import errors
+from millpond.model.backoff import retry_delay
 from millpond.model.errors import (
     CatalogFailed,
     CatalogUnavailable,
@@ -110,7 +111,7 @@ class Committer:
             except CatalogUnavailable as error:
                 if unknown is None and attempt >= ATTEMPTS_MAX // 2:
                     raise error
-            yield RETRY_DELAY_S * 2**attempt * self._random.uniform(0.5, 1.0)
+            yield retry_delay(RETRY_DELAY_S, attempt, self._random)
         raise unknown or CatalogUnavailable(reason="the catalog kept refusing the commit")
 
     def _attempt(self, operations: Sequence[CommitOperation], token: str) -> list[OperationResult]:

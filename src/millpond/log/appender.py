@@ -23,7 +23,8 @@ from millpond.records import Buffer
 from millpond.topology.topics import TopicRegistry
 
 INSPECTED_ON_LOOP_BYTES = 64 * 1024
-"""Batches whose records the broker must read: above this decompressed size it does so on a thread."""
+"""Batches whose records the broker must read: above this decompressed size it does so on a thread. The rule differs
+from `reading/quick_decoding.py`: a compressed batch may be read on the event loop, too, if it proves to be small."""
 INSPECTED_ON_LOOP_RECORDS = 500
 
 

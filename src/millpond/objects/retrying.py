@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
+from millpond.model.backoff import retry_delay
 from millpond.model.buffers import Buffer
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import ObjectExists, ObjectMissing, StoreFull, StoreUnavailable
@@ -164,8 +165,10 @@ class Retrying:
             self._on_retry(call.operation)
 
     def _pause_ms(self, attempt: int) -> float:
-        ceiling = min(self._policy.delay_ms_max, self._policy.base_delay_ms << (attempt - 1))
-        return self._random.uniform(0, ceiling)
+        policy = self._policy
+        return retry_delay(
+            policy.base_delay_ms, attempt - 1, self._random, maximum=policy.delay_ms_max, jitter=1.0
+        )
 
 
 @dataclass(slots=True)

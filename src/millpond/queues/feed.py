@@ -15,8 +15,9 @@ from millpond.queues.addressing import REDRIVE_TO, Addressing
 from millpond.queues.dispatcher_state import LogEntry
 from millpond.queues.key_assignment import key_hash
 from millpond.queues.limits import QueueLimits
+from millpond.reading.quick_decoding import decodes_quickly
 from millpond.reading.visible import visible_from
-from millpond.records import Codec, Record, walk
+from millpond.records import Record, walk
 
 WHOLE_PARTITION: Final = 0
 """The key of all messages of a partition that is delivered in order."""
@@ -72,11 +73,10 @@ class Feed:
         return await self._log.in_pool(lambda: self._decode(result, offset))
 
     def _is_small(self, result: FetchResult) -> bool:
-        if result.size > self._limits.on_loop_bytes:
-            return False
-        headers = [header for buffer in result.batches for _, header in walk(buffer)]
-        return all(header.codec is Codec.NONE for header in headers) and (
-            sum(header.record_count for header in headers) <= self._limits.on_loop_records
+        headers = (header for buffer in result.batches for _, header in walk(buffer))
+        limits = self._limits
+        return decodes_quickly(
+            headers, result.size, bytes_max=limits.on_loop_bytes, records_max=limits.on_loop_records
         )
 
     def _decode(self, result: FetchResult, offset: int) -> list[Record]:

@@ -27,10 +27,10 @@ from millpond.model.errors import (
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.partitioning import partition_of
 from millpond.model.topics import NO_TOPIC_ID, Topic, TopicConfig
+from millpond.reading.quick_decoding import decodes_quickly
 from millpond.records import (
     HEADER_SIZE,
     Buffer,
-    Codec,
     Record,
     build_batch,
     encoded_size_max,
@@ -280,9 +280,12 @@ class MessageWriter:
                 records = iter_records(data, decompressed_bytes_max=decompressed_max)
                 check_references(records, now_ms, self._payload_limits)
 
-        header = read_header(data)
-        is_small = len(data) <= self._limits.decoded_on_loop_bytes
-        if is_small and header.codec is Codec.NONE and header.record_count <= self._limits.on_loop_messages:
+        if decodes_quickly(
+            [read_header(data)],
+            len(data),
+            bytes_max=self._limits.decoded_on_loop_bytes,
+            records_max=self._limits.on_loop_messages,
+        ):
             check()
         else:
             await self._workers.run(check)

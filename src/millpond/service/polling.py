@@ -24,8 +24,9 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.topics import Topic
+from millpond.reading.quick_decoding import decodes_quickly
 from millpond.reading.visible import VisibleBatch, visible_from
-from millpond.records import BatchHeader, Codec, Record, encoded_size_max, walk
+from millpond.records import BatchHeader, Record, encoded_size_max, walk
 from millpond.service.limits import ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.workers import Workers
@@ -285,7 +286,12 @@ class Poller:
         self, request: PollRequest, positions: Mapping[int, int], results: Sequence[FetchResult]
     ) -> PollResult:
         """Decode small results directly, and others on a thread, because they would block the event loop."""
-        if _is_small(results, self._limits):
+        if decodes_quickly(
+            _headers(results),
+            sum(result.size for result in results),
+            bytes_max=self._limits.decoded_on_loop_bytes,
+            records_max=self._limits.on_loop_messages,
+        ):
             return _decode(request, positions, results, self._limits)
         slow = sum(_record_counts(results)) > self._limits.slow_records
         return await self._workers.run(lambda: _decode(request, positions, results, self._limits), slow=slow)
@@ -318,15 +324,6 @@ class Poller:
 
     def _bytes_max(self, request: PollRequest) -> int:
         return min(request.bytes_max, self._limits.poll_bytes_max)
-
-
-def _is_small(results: Sequence[FetchResult], limits: ServiceLimits) -> bool:
-    """Whether these batches may be decoded on the event loop: they are not compressed, and few bytes and records."""
-    if sum(result.size for result in results) > limits.decoded_on_loop_bytes:
-        return False
-    if any(header.codec is not Codec.NONE for header in _headers(results)):
-        return False
-    return sum(_record_counts(results)) <= limits.on_loop_messages
 
 
 def _decode(

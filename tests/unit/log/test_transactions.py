@@ -134,7 +134,11 @@ async def test_a_shard_that_was_never_ours_is_refused_and_left_alone(engine):
     await (await Client.begin(engine, timeout_ms=1)).add()
     broker = engine.broker
     stranger = Transactions(
-        broker.log, broker.session, {}, clock=engine.clock, limits=TransactionLimits(id_expiry_ms=0)
+        broker.log,
+        broker.session,
+        lambda _: None,
+        clock=engine.clock,
+        limits=TransactionLimits(id_expiry_ms=0),
     )
     with pytest.raises(NotOwner):
         await stranger.begin_producer("pay", 1_000)

@@ -7,16 +7,17 @@ becomes garbage that any broker collects. One transaction touches one partition 
 extents, so no producer waits long for it.
 """
 
-import random
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 from millpond.catalog import writers
 from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.extents import NewExtent
 from millpond.catalog.objects import NewObject
+from millpond.model.backoff import retry_delay
 from millpond.model.clock import Clock
 from millpond.model.errors import CatalogFailed, CatalogUnavailable, MillpondError, OutcomeUnknown, WriterDead
 from millpond.model.ids import Session
@@ -47,13 +48,15 @@ def commit(
     *,
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
+    random: Random | None = None,
 ) -> None:
     """End the sessions and apply the change, in one transaction or not at all. Raises what `change` raises,
     or `WriterDead` if a session was declared dead before, because its objects may have been deleted. The
-    sessions are dead afterwards in any case, unless the catalog is unavailable."""
+    sessions are dead afterwards in any case, unless the catalog is unavailable. `random` spreads retries."""
     now_ms = clock.now_ms()
+    jitter = random or Random()  # noqa: S311  # not a secret
     try:
-        _commit(database, sessions, change, now_ms, sleep)
+        _commit(database, sessions, change, now_ms, sleep, jitter)
     except CatalogUnavailable:
         raise
     except MillpondError:
@@ -74,6 +77,7 @@ def _commit(
     change: Callable[[CatalogTransaction], None],
     now_ms: int,
     sleep: Callable[[float], None],
+    random: Random,
 ) -> None:
     """Retry until the catalog has accepted the commit. If the response to a COMMIT was lost, the same commit
     is tried again: it waits for the first one and, if that one took effect, finds the sessions dead since our
@@ -95,7 +99,7 @@ def _commit(
             if unknown and _ended_at(database, sessions, now_ms):
                 return
             raise
-        sleep(RETRY_DELAY_S * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, not a secret
+        sleep(retry_delay(RETRY_DELAY_S, attempt, random))
 
 
 def _ended_at(database: Database, sessions: Collection[Session], now_ms: int) -> bool:

@@ -5,14 +5,15 @@ again, the commit appends nothing and only ends the sessions of its tasks.
 """
 
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
 from typing import Final, TypeVar
 
 from millpond.catalog import appends, sinks, writers
 from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.objects import NewObject
+from millpond.model.backoff import retry_delay
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     CatalogFailed,
@@ -43,10 +44,12 @@ def commit(
     *,
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
+    random: Random | None = None,
 ) -> bool:
-    """Whether the batch is new. If it is not, nothing is appended."""
+    """Whether the batch is new. If it is not, nothing is appended. `random` spreads retries."""
     now_ms = (clock or SystemClock()).now_ms()
-    return _with_retries(lambda: _commit(database, sink, batch, tasks, now_ms), sleep)
+    jitter = random or Random()  # noqa: S311  # not a secret
+    return _with_retries(lambda: _commit(database, sink, batch, tasks, now_ms), sleep, jitter)
 
 
 def abandon(database: Database, tasks: Iterable[TaskCommit | None], *, clock: Clock | None = None) -> None:
@@ -104,7 +107,7 @@ def _declare_dead(tx: CatalogTransaction, tasks: Iterable[TaskCommit], now_ms: i
         writers.mark_dead(tx, session, now_ms, in_order=True)
 
 
-def _with_retries(work: Callable[[], T], sleep: Callable[[float], None]) -> T:
+def _with_retries(work: Callable[[], T], sleep: Callable[[float], None], random: Random) -> T:
     """Retry while the catalog is unavailable or its response was lost; the claim makes that safe."""
     for attempt in range(1, TRIES_MAX):
         try:
@@ -112,6 +115,5 @@ def _with_retries(work: Callable[[], T], sleep: Callable[[float], None]) -> T:
         except CatalogFailed:
             raise
         except CatalogUnavailable:
-            delay_s = min(RETRY_DELAY_S * 2**attempt, RETRY_DELAY_S_MAX)
-            sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, not a secret
+            sleep(retry_delay(RETRY_DELAY_S, attempt, random, maximum=RETRY_DELAY_S_MAX))
     return work()
