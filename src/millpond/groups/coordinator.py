@@ -83,7 +83,8 @@ def new_member_id(name: str) -> str:
 
 class Groups:
     """The groups whose shards this broker owns. `epoch_of` returns the epoch under which it owns a shard; None if it
-    does not. `trusts_clock` returns whether data may be deleted by age."""
+    does not. `trusts_clock` returns whether data may be deleted by age. One method for each request, so there
+    are more than 20."""
 
     def __init__(
         self,

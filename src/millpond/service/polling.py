@@ -285,20 +285,10 @@ class Poller:
         self, request: PollRequest, positions: Mapping[int, int], results: Sequence[FetchResult]
     ) -> PollResult:
         """Decode small results directly, and others on a thread, because they would block the event loop."""
-        records = self._records_on_loop(results)
-        if records is not None and records <= self._limits.on_loop_messages:
+        if _is_small(results, self._limits):
             return _decode(request, positions, results, self._limits)
         slow = sum(_record_counts(results)) > self._limits.slow_records
         return await self._workers.run(lambda: _decode(request, positions, results, self._limits), slow=slow)
-
-    def _records_on_loop(self, results: Sequence[FetchResult]) -> int | None:
-        """The number of records, or None if they must not be decoded on the event loop because they are compressed or
-        have too many bytes."""
-        if sum(result.size for result in results) > self._limits.decoded_on_loop_bytes:
-            return None
-        if any(header.codec is not Codec.NONE for header in _headers(results)):
-            return None
-        return sum(_record_counts(results))
 
     async def _as_batches(
         self, request: PollRequest, positions: Mapping[int, int], results: Sequence[FetchResult]
@@ -328,6 +318,15 @@ class Poller:
 
     def _bytes_max(self, request: PollRequest) -> int:
         return min(request.bytes_max, self._limits.poll_bytes_max)
+
+
+def _is_small(results: Sequence[FetchResult], limits: ServiceLimits) -> bool:
+    """Whether these batches may be decoded on the event loop: they are small, few and not compressed."""
+    if sum(result.size for result in results) > limits.decoded_on_loop_bytes:
+        return False
+    if any(header.codec is not Codec.NONE for header in _headers(results)):
+        return False
+    return sum(_record_counts(results)) <= limits.on_loop_messages
 
 
 def _decode(
