@@ -99,7 +99,7 @@ TWINS = (
         ("tests/unit/client/test_consumer.py",),
         mutant(
             "a position does not advance with what was read",
-            "client/consumer.py",
+            "client/topic_reader.py",
             "message.number + 1",
             "message.number",
         ),

@@ -107,6 +107,22 @@ def test_connections_that_go_silent(broker, proxy, figures):
     check(ledger, stored_of(proxy), figures, f"{PRODUCERS} connections went silent")
 
 
+@pytest.mark.parametrize("trouble", ["stall", "cut", "drop_responses"])
+def test_topics_that_share_a_connection_which_breaks(broker, proxy, trouble):
+    """Each topic has its own stream and sequences: all of them recover, and nothing is stored twice."""
+    topics, count = ("a", "b", "c"), 100
+    with Producer(address=proxy.address, timeout=20.0) as producer:
+        for topic in topics:
+            producer.send(b"0", topic=topic)
+        getattr(proxy, trouble)()
+        sents = [producer.submit(b"%d" % n, topic=topic) for n in range(1, count) for topic in topics]
+        for sent in sents:
+            sent.result(TIMEOUT)
+    for topic in topics:
+        stored = read_all(topic, broker.address)
+        assert [int(message.value) for message in stored] == list(range(count)), topic
+
+
 def test_a_broker_that_is_killed_again_and_again(broker, figures):
     kills = []
     broker.start()
