@@ -326,15 +326,6 @@ class Poller:
         return min(request.bytes_max, self._limits.poll_bytes_max)
 
 
-def _is_small(results: Sequence[FetchResult], limits: ServiceLimits) -> bool:
-    """Whether these batches may be decoded on the event loop: they are small, few and not compressed."""
-    if sum(result.size for result in results) > limits.decoded_on_loop_bytes:
-        return False
-    if any(header.codec is not Codec.NONE for header in _headers(results)):
-        return False
-    return sum(_record_counts(results)) <= limits.on_loop_messages
-
-
 def _decode(
     request: PollRequest, positions: Mapping[int, int], results: Sequence[FetchResult], limits: ServiceLimits
 ) -> PollResult:
