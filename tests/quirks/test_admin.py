@@ -393,9 +393,9 @@ async def send_and_leave(broker, request, version):
     async with busy_writer(broker):
         async with Client(broker) as client:
             client.send(request, version)
-            await until(lambda: changes._tasks)
+            await until(lambda: len(changes))
         await until(lambda: not broker.kafka._connections)
-    await until(lambda: not changes._tasks)
+    await until(lambda: not len(changes))
 
 
 def created(name):

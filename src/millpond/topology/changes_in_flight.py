@@ -11,6 +11,9 @@ class ChangesInFlight:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
+    def __len__(self) -> int:
+        return len(self._tasks)
+
     async def complete(self, change: Coroutine[Any, Any, T]) -> T:
         """Run the change to completion, even if the caller is cancelled."""
         task = asyncio.create_task(change)
