@@ -13,13 +13,14 @@ from millpond.log.buffer import AppendResult, Pending, sequence_of
 from millpond.log.flusher import Flusher
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
+from millpond.log.refused_sequences import RefusedSequences
 from millpond.log.threads import Threads
 from millpond.model.clock import Clock
-from millpond.model.errors import InvalidRequest, NotOwner, RecordTooLarge
+from millpond.model.errors import InvalidInput, InvalidRequest, MillpondError, NotOwner, RecordTooLarge
 from millpond.model.ids import TopicPartition
 from millpond.model.producers import CommittedBatch
 from millpond.model.topics import Topic, TopicConfig
-from millpond.records import Buffer
+from millpond.records import Buffer, read_header
 from millpond.topology.topics import TopicRegistry
 
 INSPECTED_ON_LOOP_BYTES = 64 * 1024
@@ -35,6 +36,7 @@ class Appender:
         owned: OwnedPartitions,
         topics: TopicRegistry,
         threads: Threads,
+        refused: RefusedSequences,
         *,
         clock: Clock,
         decompressed_bytes_max: int,
@@ -44,6 +46,7 @@ class Appender:
         self._owned = owned
         self._topics = topics
         self._threads = threads
+        self._refused = refused
         self._clock = clock
         self._decompressed_bytes_max = decompressed_bytes_max
 
@@ -51,20 +54,34 @@ class Appender:
 
     async def submit(self, topic_partition: TopicPartition, data: Buffer) -> "asyncio.Future[AppendResult]":
         """See `Log.submit`."""
-        partition = self._owned.served(topic_partition)
-        config = self._topics.config(topic_partition.topic_id)
-        admitted = admit(data, config, now_ms=self._clock.now_ms())
-        is_inspected = needs_inspection(admitted, config)
-        if not is_inspected and not partition.queued_appends and not _awaits_sequences(partition, admitted):
-            return await self._accept(partition, admitted)
-        partition.queued_appends += 1
         try:
-            async with partition.append_lock:
-                if is_inspected:
-                    admitted = await self._inspect_records(admitted, config)
+            partition = self._owned.served(topic_partition)
+            config = self._topics.config(topic_partition.topic_id)
+            admitted = admit(data, config, now_ms=self._clock.now_ms())
+            is_inspected = needs_inspection(admitted, config)
+            if (
+                not is_inspected
+                and not partition.queued_appends
+                and not _awaits_sequences(partition, admitted)
+            ):
                 return await self._accept(partition, admitted)
-        finally:
-            partition.queued_appends -= 1
+            partition.queued_appends += 1
+            try:
+                async with partition.append_lock:
+                    if is_inspected:
+                        admitted = await self._inspect_records(admitted, config)
+                    return await self._accept(partition, admitted)
+            finally:
+                partition.queued_appends -= 1
+        except MillpondError as error:
+            if error.retriable:
+                self._remember_refusal(topic_partition, data)
+            raise
+
+    def _remember_refusal(self, topic_partition: TopicPartition, data: Buffer) -> None:
+        with contextlib.suppress(InvalidInput):  # a batch without a valid header is not retried
+            if (sequence := sequence_of(read_header(data))) is not None:
+                self._refused.add(topic_partition, sequence, self._clock.monotonic_ms())
 
     def check(self, topic_partition: TopicPartition, data: Buffer) -> None:
         """See `Log.check`."""
@@ -93,6 +110,8 @@ class Appender:
             raise NotOwner
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         if sequence is not None:
+            if self._refused and not partition.sequences.knows(sequence.producer_id):
+                self._refused.check(topic_partition, sequence, self._clock.monotonic_ms())
             known = partition.sequences.admit(sequence)
             if isinstance(known, CommittedBatch):
                 future.set_result(AppendResult(known.offset, partition.log_start, admitted.timestamp))
@@ -100,6 +119,7 @@ class Appender:
             if known is None:
                 partition.open_transactions.check(sequence)
                 partition.sequences.expect(sequence, future)
+                self._refused.remove(topic_partition, sequence.producer_id)
                 self._flusher.add(_pending(topic_partition, admitted, future))
             return asyncio.shield(known or future)  # a repeat may share it: one caller must not cancel both
         self._flusher.add(_pending(topic_partition, admitted, future))

@@ -13,7 +13,9 @@ from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.buffer import AppendResult, Pending
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
+from millpond.log.refused_sequences import RefusedSequences
 from millpond.log.tail import TailCache
+from millpond.model.clock import Clock
 from millpond.model.errors import (
     FlushFailed,
     InvalidTransactionState,
@@ -36,6 +38,8 @@ class CommitResults:
         tails: TailCache,
         metrics: LogMetrics,
         peers: Peers,
+        refused: RefusedSequences,
+        clock: Clock,
         *,
         on_not_owner: Callable[[], None],
     ) -> None:
@@ -45,6 +49,8 @@ class CommitResults:
         self._tails = tails
         self._metrics = metrics
         self._peers = peers
+        self._refused = refused
+        self._clock = clock
         self._on_not_owner = on_not_owner
 
     # -- flushes ----------------------------------------------------------------------------------------------
@@ -84,8 +90,10 @@ class CommitResults:
         if isinstance(error, NotOwner):
             self._on_not_owner()
         for pending in pendings:
-            if partition is not None and pending.sequence is not None:
-                partition.sequences.fail(pending.sequence, pending.future)
+            if pending.sequence is not None:
+                self._refused.add(topic_partition, pending.sequence, self._clock.monotonic_ms())
+                if partition is not None:
+                    partition.sequences.fail(pending.sequence, pending.future)
             pending.refuse(_error_for(pending, error))
 
     def _refuse_all(self, partition: LogPartition, pendings: list[Pending], reason: str) -> None:

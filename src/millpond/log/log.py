@@ -25,6 +25,7 @@ from millpond.log.limits import LogLimits
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
 from millpond.log.record_deletion import RecordDeletion
+from millpond.log.refused_sequences import RefusedSequences
 from millpond.log.remote_reader import RemoteReader
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
@@ -126,11 +127,14 @@ class Log:
             on_change=self._catalog_view.on_foreign_change,
             on_failure=on_failure,
         )
+        refused = RefusedSequences()
         self._commit_results = CommitResults(
             self._owned,
             self._tails,
             metrics,
             peers,
+            refused,
+            clock,
             on_not_owner=self._catalog_view.on_foreign_change,
         )
         self._flusher = Flusher(
@@ -153,6 +157,7 @@ class Log:
             self._owned,
             self.topics,
             self._threads,
+            refused,
             clock=clock,
             decompressed_bytes_max=limits.decompressed_bytes_max,
         )

@@ -47,6 +47,10 @@ class Sequences(Generic[T]):
         self._expected = dict(self._committed)
         self._loaded = True
 
+    def knows(self, producer_id: int) -> bool:
+        """Whether there is state of this producer, so that only its next sequence is accepted."""
+        return producer_id in self._expected
+
     def admit(self, batch: SequencedBatch) -> "CommittedBatch | asyncio.Future[T] | None":
         """None: the batch is next. A committed batch or a future: the batch is a repeat, and this is its result."""
         state = self._expected.get(batch.producer_id)
