@@ -204,7 +204,8 @@ def build_parts(
 
 
 class HasParts:
-    """The parts of a broker as its attributes. They exist once it has started, and stay when it has stopped."""
+    """The parts of a broker as its attributes. They exist once it has started, and stay when it has stopped. One
+    property for each part, so there are more than 20."""
 
     _parts: Parts | None = None
 

@@ -75,6 +75,8 @@ class _Hold:
 
 
 class Inbox:
+    """One method for each event of a stream and each call of a subscriber, so there are more than 20."""
+
     def __init__(
         self,
         return_credit: ReturnCredit,

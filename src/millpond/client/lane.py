@@ -98,7 +98,8 @@ class OutBatch:
 
 
 class Lane:
-    """The driver of a lane provides its `identity`; `needs_identity` shows when."""
+    """The driver of a lane provides its `identity`; `needs_identity` shows when. One method for each event and each
+    transition, more than 20 in all, so that the machine can be read in one file."""
 
     def __init__(self, partition: int, address: str, *, batch_bytes: int, compression: Codec) -> None:
         self.partition = partition

@@ -63,7 +63,8 @@ class SendBuffer:
 
 
 class Sender:
-    """Sends the messages of one topic."""
+    """Sends the messages of one topic. It drives a lane for each partition: one method for each event of its
+    streams and timers, so there are more than 20."""
 
     def __init__(
         self, connections: Connections, topic: str, buffer: SendBuffer, *, clock: Clock | None = None

@@ -28,7 +28,8 @@ METADATA_REFRESH_S: Final = 5.0
 
 
 class TopicReader:
-    """Reads one topic over the connections of a consumer, which closes them."""
+    """Reads one topic over the connections of a consumer, which closes them. Reading, positions and their storage
+    change together, so they are one class with more than 20 methods."""
 
     def __init__(
         self,

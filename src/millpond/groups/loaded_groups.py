@@ -38,6 +38,9 @@ class LoadedGroup:
 
 
 class LoadedGroups:
+    """The groups in memory. Loading, saving and dropping exclude each other through the same locks, so they are one
+    class with more than 20 methods."""
+
     def __init__(self, store: GroupStore, *, clock: Clock, limits: GroupLimits, new_id: NewId) -> None:
         self._store = store
         self._clock = clock

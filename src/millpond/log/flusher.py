@@ -58,6 +58,8 @@ class Flusher:
 
     Jobs and outcomes pass through queues, so each thread sees what the other wrote before. Only `Flight.refused` may
     still be written while the event loop handles the flight's outcome, and the event loop does not read it.
+
+    It has more than 20 methods: the steps of a flight on the event loop, which share the buffers and the flights.
     """
 
     def __init__(

@@ -55,7 +55,8 @@ T = TypeVar("T")
 
 
 class Log:
-    """Call `start` inside the running event loop; close with `stop`."""
+    """Call `start` inside the running event loop; close with `stop`. It has one method for each thing that other
+    packages do with the log, so there are more than 20; `roles` names the parts of them that a package needs."""
 
     def __init__(
         self,

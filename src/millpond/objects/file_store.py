@@ -54,7 +54,8 @@ class _Journal:
 
 class FileStore:
     """`append` holds one lock until its fdatasync returns; `read`, `list` and `size` take none. While the
-    disk's `reserve` is released, appends and puts fail with `StoreFull`."""
+    disk's `reserve` is released, appends and puts fail with `StoreFull`. The calls of `ObjectStore` and their
+    steps, which share the open journal: more than 20 methods."""
 
     appends_are_uploads = False
     reads_at_once = 1

@@ -48,6 +48,9 @@ logger = logging.getLogger(__name__)
 
 
 class ActiveSubscriptions:
+    """The subscriptions that this broker works on. Starting, ending and handing over exclude each other, so they
+    are one class with more than 20 methods."""
+
     def __init__(
         self,
         log: Log,

@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 
 
 class Queues:
+    """One method for each request about subscriptions, so there are more than 20."""
+
     def __init__(
         self,
         log: Log,

@@ -77,6 +77,9 @@ class AppendIndex(NamedTuple):
 
 
 class MessageWriter:
+    """Each way to send messages (one, many, jointly) and its checks: more than 20 methods, because a message is
+    checked in the same way on each of them."""
+
     def __init__(
         self,
         log: AppendRole,

@@ -62,7 +62,8 @@ class PayloadBody:
 
 
 class PayloadTransfers:
-    """`held_bytes` changes only between awaits."""
+    """`held_bytes` changes only between awaits. Each way to put and get a body, and its checks: more than 20
+    methods, which share the limits of what is in flight."""
 
     def __init__(self, log: Log, store: ObjectStore, *, clock: Clock, limits: PayloadLimits) -> None:
         self._log = log

@@ -72,6 +72,9 @@ class ResponseSlot:
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
+    """A protocol of asyncio: callbacks of the transport, and the steps of a request, which share the flow control.
+    It has more than 20 methods because the hot path must not go through further objects."""
+
     def __init__(self, server: ConnectionHost) -> None:
         self._server = server
         self._limits = server.services.limits

@@ -42,6 +42,8 @@ class _HeadTooLarge(Exception):
 
 
 class HttpConnection(HttpToolsProtocol):
+    """A protocol of asyncio: callbacks of the transport and of the HTTP parser, so there are more than 20."""
+
     def __init__(self, config: Config, state: ServerState, owner: HttpConnectionHost) -> None:
         super().__init__(config, state, {})
         self.logger = quiet_logger
