@@ -13,7 +13,7 @@ from millpond.log.buffer import AppendResult, Pending, sequence_of
 from millpond.log.flusher import Flusher
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
-from millpond.log.refused_sequences import RefusedSequences
+from millpond.log.refused_sequences import RefusedSequences, is_sent_again
 from millpond.log.threads import Threads
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidInput, InvalidRequest, MillpondError, NotOwner, RecordTooLarge
@@ -74,12 +74,14 @@ class Appender:
             finally:
                 partition.queued_appends -= 1
         except MillpondError as error:
-            if error.retriable:
-                self._remember_refusal(topic_partition, data)
+            self.remember_refusal(topic_partition, data, error)
             raise
 
-    def _remember_refusal(self, topic_partition: TopicPartition, data: Buffer) -> None:
-        with contextlib.suppress(InvalidInput):  # a batch without a valid header is not retried
+    def remember_refusal(self, topic_partition: TopicPartition, data: Buffer, error: MillpondError) -> None:
+        """See `Log.remember_refusal`."""
+        if not is_sent_again(error):
+            return
+        with contextlib.suppress(InvalidInput):  # without a valid header, the sequence is not known
             if (sequence := sequence_of(read_header(data))) is not None:
                 self._refused.add(topic_partition, sequence, self._clock.monotonic_ms())
 

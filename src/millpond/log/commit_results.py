@@ -13,7 +13,7 @@ from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.buffer import AppendResult, Pending
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
-from millpond.log.refused_sequences import RefusedSequences
+from millpond.log.refused_sequences import RefusedSequences, is_sent_again
 from millpond.log.tail import TailCache
 from millpond.model.clock import Clock
 from millpond.model.errors import (
@@ -90,10 +90,10 @@ class CommitResults:
         if isinstance(error, NotOwner):
             self._on_not_owner()
         for pending in pendings:
-            if pending.sequence is not None:
+            if pending.sequence is not None and is_sent_again(error):
                 self._refused.add(topic_partition, pending.sequence, self._clock.monotonic_ms())
-                if partition is not None:
-                    partition.sequences.fail(pending.sequence, pending.future)
+            if partition is not None and pending.sequence is not None:
+                partition.sequences.fail(pending.sequence, pending.future)
             pending.refuse(_error_for(pending, error))
 
     def _refuse_all(self, partition: LogPartition, pendings: list[Pending], reason: str) -> None:

@@ -213,6 +213,11 @@ class Log:
         their submits returned. The log takes ownership of a writable buffer and stamps it in place."""
         return self._appender.submit(topic_partition, data)
 
+    def remember_refusal(self, topic_partition: TopicPartition, data: Buffer, error: MillpondError) -> None:
+        """The caller has refused these batches before `submit`: a later batch of the same producer is accepted only
+        after them. See `RefusedSequences`."""
+        self._appender.remember_refusal(topic_partition, data, error)
+
     def check(self, topic_partition: TopicPartition, data: Buffer) -> None:
         """Raise the error with which `submit` would immediately refuse these batches. For callers that submit
         several times and need either all of the batches accepted or none."""

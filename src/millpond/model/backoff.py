@@ -3,6 +3,10 @@ failed together do not retry together. The caller supplies the randomness."""
 
 import math
 from random import Random
+from typing import Final
+
+DOUBLINGS_MAX: Final = 62
+"""More would overflow a float one day, and wait longer than any process lives."""
 
 
 def retry_delay(
@@ -10,4 +14,4 @@ def retry_delay(
 ) -> float:
     """`base` doubled this many times, at most `maximum`, less a random part of up to `jitter` of it. With a jitter
     of 1.0 the delay may be 0 (full jitter). In the unit of `base`."""
-    return min(base * (1 << doublings), maximum) * random.uniform(1.0 - jitter, 1.0)
+    return min(base * (1 << min(doublings, DOUBLINGS_MAX)), maximum) * random.uniform(1.0 - jitter, 1.0)

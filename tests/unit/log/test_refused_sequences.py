@@ -7,10 +7,10 @@ from tests.unit.log.conftest import batch as batch_of
 
 from millpond.log import refused_sequences
 from millpond.log.buffer import Pending
-from millpond.log.refused_sequences import REMEMBERED_MAX, REMEMBERED_MS, RefusedSequences
-from millpond.model.errors import NotOwner, OutOfOrderSequence
+from millpond.log.refused_sequences import REMEMBERED_MAX, REMEMBERED_MS, RefusedSequences, is_sent_again
+from millpond.model.errors import CorruptBatch, NotOwner, OutOfOrderSequence, UnknownPartition, UnknownTopic
 from millpond.model.ids import TopicId, TopicPartition
-from millpond.model.producers import SequencedBatch
+from millpond.model.producers import SEQUENCE_MAX, SequencedBatch
 from millpond.records import walk
 
 PARTITION = TopicPartition(TopicId(bytes(16)), 0)
@@ -46,6 +46,7 @@ def test_the_newest_epoch_and_the_lowest_sequence_count():
     refused.add(PARTITION, batch(1), 0)
     assert not is_accepted(refused, batch(2))
     refused.add(PARTITION, batch(5, epoch=1), 0)
+    refused.add(PARTITION, batch(0), 0)
     assert is_accepted(refused, batch(2))
     assert not is_accepted(refused, batch(6, epoch=1))
 
@@ -60,6 +61,20 @@ def test_a_refusal_is_forgotten_after_a_while():
     assert not is_accepted(refused, batch(5), now_ms=REMEMBERED_MS)
 
 
+def test_sequences_that_begin_again_follow_the_highest():
+    refused = RefusedSequences()
+    refused.add(PARTITION, batch(SEQUENCE_MAX), 0)
+    refused.add(PARTITION, batch(0), 0)
+    assert [is_accepted(refused, batch(number)) for number in (SEQUENCE_MAX, 0, 1)] == [True, False, False]
+
+
+def test_only_batches_that_clients_send_again_count():
+    assert all(
+        map(is_sent_again, (NotOwner(), UnknownTopic(topic="t"), UnknownPartition(topic="t", partition=1)))
+    )
+    assert not any(map(is_sent_again, (OutOfOrderSequence(), CorruptBatch(reason="CRC"))))
+
+
 def test_the_oldest_refusals_make_room(monkeypatch):
     assert REMEMBERED_MAX == 10_000
     monkeypatch.setattr(refused_sequences, "REMEMBERED_MAX", 2)
@@ -68,6 +83,11 @@ def test_the_oldest_refusals_make_room(monkeypatch):
         refused.add(PARTITION, batch(0, producer_id=producer_id), 0)
     assert len(refused) == 2
     assert [is_accepted(refused, batch(1, producer_id=each)) for each in (1, 2, 3)] == [True, False, False]
+    refused.add(PARTITION, batch(0, producer_id=2), 1)
+    refused.add(PARTITION, batch(0, producer_id=4), 1)
+    assert [is_accepted(refused, batch(1, producer_id=each)) for each in (2, 3, 4)] == [False, True, False]
+    refused.add(PARTITION, batch(0, producer_id=5), REMEMBERED_MS + 1)
+    assert len(refused) == 1, "what has expired is gone"
 
 
 async def test_a_batch_does_not_overtake_one_that_was_refused_while_the_partition_was_handed_over(engine):

@@ -87,7 +87,7 @@ async def _submit(
         if header.is_transactional:
             if request.transactional_id is None:
                 return part.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            await _join_transaction(call, request.transactional_id, topic_partition, header)
+            await _join_transaction(call, request.transactional_id, topic_partition, data, header)
         return part.index, await call.log.submit(topic_partition, data)
     except UnknownTopic as error:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID_SINCE else code_of(error)
@@ -123,11 +123,16 @@ def _copied_if_small(records: Buffer) -> Buffer:
 
 
 async def _join_transaction(
-    call: KafkaCall, transactional_id: str, topic_partition: TopicPartition, header: BatchHeader
+    call: KafkaCall, transactional_id: str, topic_partition: TopicPartition, data: Buffer, header: BatchHeader
 ) -> None:
-    if call.version >= JOINS_TRANSACTION_SINCE:
-        producer = TransactionalProducer(transactional_id, header.producer_id, header.producer_epoch)
+    if call.version < JOINS_TRANSACTION_SINCE:
+        return
+    producer = TransactionalProducer(transactional_id, header.producer_id, header.producer_epoch)
+    try:
         await call.transactions.ensure_partitions(producer, [topic_partition])
+    except MillpondError as error:
+        call.log.remember_refusal(topic_partition, data, error)
+        raise
 
 
 async def _response(
