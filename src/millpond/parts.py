@@ -109,7 +109,7 @@ def build_parts(
         peers=peers,
         make_writer=substitutes.make_writer,
         random=substitutes.random,
-        check_disk_space=base.disk.check_space,
+        check_disk_space=base.disk.reserve.check if base.disk.reserve is not None else _has_space,
     )
     owned_shards = OwnedShards(base.lease, topology, session)
     maintenance = Maintenance(
@@ -201,6 +201,10 @@ def build_parts(
         administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
         cluster=ClusterAdministration(log, topology, peers, session),
     )
+
+
+def _has_space() -> None:
+    """Without a disk reserve appends are never refused because of the disk."""
 
 
 class HasParts:
