@@ -22,6 +22,7 @@ from typing import Final, Literal, Self
 
 from millpond.client import arguments
 from millpond.client.calls import Connections, Pauses, ServerAddresses
+from millpond.client.iteration import LentMessages
 from millpond.client.message import Message, NextPosition, Polled, ReadFrom
 from millpond.client.positions import FilePositions, GroupPositions, StoredPositions
 from millpond.client.reprs import client_repr
@@ -111,6 +112,7 @@ class AsyncConsumer:
             )
             for topic in self.topics
         ]
+        self._lent = LentMessages([])
         self._poll_lock = asyncio.Lock()
         self._save_lock = asyncio.Lock()
 
@@ -133,14 +135,19 @@ class AsyncConsumer:
         messages_max = arguments.count("messages_max", messages_max)
         bytes_max = arguments.integer("bytes_max", bytes_max, 1, arguments.UINT32_MAX)
         async with self._poll_lock:
-            await self._save_positions()
-            await self._ensure_open()
-            if not self._has_news:
-                await self._fetch(math.inf if wait_s is None else wait_s, bytes_max)
-            if not any(each.has_messages for each in self._readers):
-                for each in self._readers:
-                    each.check_readable()
-            return Polled(self._take(messages_max), self.read_from)
+            messages = await self._poll(math.inf if wait_s is None else wait_s, messages_max, bytes_max)
+            return Polled(messages, self.read_from)
+
+    async def _poll(self, wait_s: float, messages_max: int, bytes_max: int) -> list[Message]:
+        self._end_loan()
+        await self._save_positions()
+        await self._ensure_open()
+        if not self._has_news:
+            await self._fetch(wait_s, bytes_max)
+        if not any(each.has_messages for each in self._readers):
+            for each in self._readers:
+                each.check_readable()
+        return self._take(messages_max)
 
     @property
     def _has_news(self) -> bool:
@@ -159,15 +166,39 @@ class AsyncConsumer:
         """Every message, and new ones as they arrive; the iteration does not end by itself. A message counts
         as processed when the next one is requested, and positions are kept once for each poll."""
         while True:
-            for message in (await self.poll(FOLLOW_WAIT_S)).messages:
+            lent = await self.lend()
+            while (message := lent.take()) is not None:
                 yield message
+
+    async def lend(self) -> LentMessages:
+        """Of the library itself: the next messages of an iteration. Those that it does not take stay unread, and the
+        one that it takes last counts as processed at the next call."""
+        async with self._poll_lock:
+            self._lent = LentMessages(await self._poll(FOLLOW_WAIT_S, MESSAGES_MAX, BYTES_MAX))
+            return self._lent
+
+    def _take_back(self) -> None:
+        """Messages that were lent to an iteration, and that it has not taken, are read by the next poll."""
+        self._put_back(self._lent.take_back())
+
+    def _end_loan(self) -> None:
+        """The message that the iteration has taken last counts as processed."""
+        self._take_back()
+        self._lent = LentMessages([])
+
+    def _put_back(self, messages: list[Message]) -> None:
+        for each in self._readers:
+            each.put_back([message for message in messages if message.topic == each.topic])
 
     @property
     def read_from(self) -> NextPosition | dict[str, NextPosition]:
         """The position of the next poll, by topic if the consumer has a list of them."""
         if self._has_one_topic:
-            return self._readers[0].read_from
-        return {each.topic: each.read_from for each in self._in_order()}
+            return self._next_position(self._readers[0])
+        return {each.topic: self._next_position(each) for each in self._in_order()}
+
+    def _next_position(self, reader: TopicReader) -> NextPosition:
+        return reader.next_position(self._lent.positions(reader.topic))
 
     def _in_order(self) -> list[TopicReader]:
         return sorted(self._readers, key=lambda each: self.topics.index(each.topic))
@@ -183,6 +214,7 @@ class AsyncConsumer:
         arguments.given_start(read_from, offset)
         starts = self._starts(read_from, offset)
         async with self._poll_lock:
+            self._end_loan()
             for each in self._readers:
                 if each.topic in starts:
                     with contextlib.suppress(TopicReplaced):  # one of the reasons to seek
@@ -193,6 +225,7 @@ class AsyncConsumer:
         """The position of the next poll by partition, or by topic and partition if the consumer has a list of topics.
         Also works before the first poll."""
         async with self._poll_lock:
+            self._take_back()
             await self._ensure_open()
             if self._has_one_topic:
                 return dict(self._readers[0].positions)
@@ -201,6 +234,7 @@ class AsyncConsumer:
     async def commit(self) -> None:
         """Keep the positions now, in the file or group of this consumer."""
         async with self._poll_lock:
+            self._end_loan()
             await self._save_positions()
 
     async def _save_positions(self) -> None:
@@ -273,9 +307,12 @@ class AsyncConsumer:
     # -- lifecycle --------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Keep the positions and close. A poll that is waiting fails."""
+        """Keep the positions and close. A poll that is waiting fails. The message at which an iteration ended does not
+        count as processed."""
         if self._connections.is_closed:
             return
+        self._take_back()
+        self._put_back([] if self._lent.last is None else [self._lent.last])
         try:
             await self._save_positions()
         finally:

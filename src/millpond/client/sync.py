@@ -22,7 +22,7 @@ from millpond.client.admin import (
 from millpond.client.background import on_background_loop, run
 from millpond.client.calls import ServerAddresses
 from millpond.client.cluster import Cluster
-from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, ConsumerStart
+from millpond.client.consumer import BYTES_MAX, MESSAGES_MAX, AsyncConsumer, ConsumerStart
 from millpond.client.message import Message, NextPosition, Polled, ReadFrom
 from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
 from millpond.client.payloads import AsyncPayloads, PayloadReference
@@ -102,7 +102,9 @@ class Consumer:
         """Every message, and new ones as they arrive; the iteration does not end by itself. A message counts
         as processed when the next one is requested, and positions are kept once for each poll."""
         while True:
-            yield from self.poll(FOLLOW_WAIT_S).messages
+            lent = run(self._consumer.lend())
+            while (message := lent.take()) is not None:
+                yield message
 
     @property
     def read_from(self) -> NextPosition | dict[str, NextPosition]:
@@ -129,7 +131,8 @@ class Consumer:
         run(self._consumer.commit())
 
     def close(self) -> None:
-        """Keep the positions and close. A poll that is waiting fails."""
+        """Keep the positions and close. A poll that is waiting fails. The message at which an iteration ended does not
+        count as processed."""
         run(self._consumer.close())
 
     def __repr__(self) -> str:

@@ -85,13 +85,20 @@ class TopicReader:
             self.positions = dict(self._fetch_from)
         return messages
 
-    @property
-    def read_from(self) -> NextPosition:
-        """The position of the next poll."""
-        if len(self.positions) == 1:
-            return next(iter(self.positions.values()))
-        if self.positions:
-            return dict(self.positions)
+    def put_back(self, messages: list[Message]) -> None:
+        """Return the last messages that were taken: they are the next ones again."""
+        self._fetched.extendleft(reversed(messages))
+        for message in reversed(messages):
+            self.positions[message.partition] = message.number
+
+    def next_position(self, lent: dict[int, int]) -> NextPosition:
+        """The position of the next poll. `lent` has the positions of partitions with messages that were taken, and that
+        will be put back."""
+        positions = self.positions | lent
+        if len(positions) == 1:
+            return next(iter(positions.values()))
+        if positions:
+            return positions
         return dict(self._start) if isinstance(self._start, Mapping) else _number(self._start)
 
     async def seek(self, start: arguments.Start) -> None:

@@ -46,6 +46,7 @@ SYNC_NAMES = {
     "__aexit__": "__exit__",
 }
 INSIDE = {
+    AsyncConsumer: {"lend"},
     AsyncProducer: {"in_topic", "connections"},
     AsyncPublisher: {"in_topic", "referring", "carried_bytes_max"},
     AsyncTransaction: {"request", "conclude"},
