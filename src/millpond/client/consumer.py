@@ -239,7 +239,7 @@ class AsyncConsumer:
 
     async def _save_positions(self) -> None:
         async with self._save_lock:  # a separate lock: `close` does not wait for a poll
-            for each in self._readers:
+            for each in tuple(self._readers):  # a poll may change their order
                 await each.save_positions()
 
     async def _ensure_open(self) -> None:
@@ -320,7 +320,7 @@ class AsyncConsumer:
 
     async def _leave(self) -> None:
         try:
-            for each in self._readers:
+            for each in tuple(self._readers):
                 await each.release()
         finally:
             await self._connections.close()

@@ -124,6 +124,23 @@ async def test_a_poll_that_cannot_keep_the_last_positions_hands_out_nothing(sett
         assert values(await consumer.poll()) == [b"b"]
 
 
+async def test_a_close_during_a_poll_keeps_the_positions_of_all_topics(setting, monkeypatch):
+    for topic in ("a", "b"):
+        await setting.produce(topic, b"1", b"2")
+    consumer = setting.consumer(["a", "b"], group="g")
+    await consumer.poll(messages_max=1)
+    saved = []
+    for each in consumer._readers:
+
+        async def save(_, read_from, topic=each.topic):
+            saved.append(topic)
+            consumer._take(1)  # as a poll does at the same time
+
+        monkeypatch.setattr(each._position_store, "save", save)
+    await consumer.close()
+    assert sorted(saved) == ["a", "b"]
+
+
 # -- iterations ------------------------------------------------------------------------------------------------------
 
 
