@@ -238,9 +238,16 @@ class AsyncConsumer:
             await self._save_positions()
 
     async def _save_positions(self) -> None:
+        """If one topic fails, the others are saved nevertheless."""
+        errors: list[MillpondError] = []
         async with self._save_lock:  # a separate lock: `close` does not wait for a poll
             for each in tuple(self._readers):  # a poll may change their order
-                await each.save_positions()
+                try:
+                    await each.save_positions()
+                except MillpondError as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     async def _ensure_open(self) -> None:
         """Find the partitions and the first positions. Fails if a topic does not exist (yet)."""
@@ -255,6 +262,9 @@ class AsyncConsumer:
         wait_until = loop.time() + wait_s
         respond_by = wait_until + self._connections.timeout_s
         pauses = Pauses()
+        if all(each.is_gone for each in self._readers):
+            for each in self._readers:
+                each.is_gone = False  # with no other topic to read, every poll reports it
         while True:
             for each in self._readers:
                 await each.refresh_metadata()
@@ -265,6 +275,7 @@ class AsyncConsumer:
                 return
             for reader, error in failures:
                 if self._connections.is_closed or not reader.may_retry(error):
+                    reader.leave_out_if_gone(error)
                     raise error
             if failures:
                 pause = pauses.take()

@@ -4,6 +4,7 @@ It decides nothing about time: the consumer chooses when to poll, how long to wa
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -19,6 +20,7 @@ from millpond.model.errors import (
     TopicReplaced,
     Unavailable,
     UnknownPartition,
+    UnknownTopic,
     UnreadableBatch,
 )
 from millpond.stubs import admin_pb2, log_pb2
@@ -57,6 +59,8 @@ class TopicReader:
         self._unreadable: dict[int, UnreadableBatch] = {}
         self._topic_id = ""
         self.refresh_at = 0.0
+        self.is_gone = False
+        """Whether the topic was deleted. It is left out until it exists again."""
         self._owners: dict[int, str] = {}
 
     # -- messages ---------------------------------------------------------------------------------------------
@@ -127,23 +131,28 @@ class TopicReader:
         else:
             self._update_metadata(found)
 
+    def leave_out_if_gone(self, error: MillpondError) -> None:
+        """For an error that is raised: if the topic was deleted, the other topics can be read after it."""
+        if isinstance(error, UnknownTopic):
+            self.is_gone = True
+            self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
+
     async def refresh_metadata(self) -> None:
-        """Check from time to time whether partitions were added. If no broker responds, the poll that follows
-        reports the error."""
+        """Check from time to time whether partitions were added, or whether a deleted topic exists again. The poll that
+        follows reports errors."""
         loop = asyncio.get_running_loop()
         if loop.time() < self.refresh_at:
             return
+        self.refresh_at = loop.time() + METADATA_REFRESH_S
         request = admin_pb2.DescribeTopicRequest(name=self.topic)
-        try:
+        with contextlib.suppress(Unavailable, UnknownTopic, UnknownPartition):
             found = await self._connections.call_once(
                 *(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription),
                 address=next(iter(self._owners.values())),
                 timeout_s=self._connections.attempt_s,
             )
-        except Unavailable:
-            self.refresh_at = loop.time() + METADATA_REFRESH_S
-        else:
             self._update_metadata(found)
+            self.is_gone = False
 
     def _update_metadata(self, found: admin_pb2.TopicDescription) -> None:
         """Store new owners and added partitions. Only the owner of a partition decides whether the topic is
@@ -158,7 +167,7 @@ class TopicReader:
     def partitions_by_owner(self) -> Iterator[tuple[str, list[int]]]:
         """The partitions to read, by the broker that owns them."""
         by_owner: dict[str, list[int]] = {}
-        for partition in self._fetch_from:
+        for partition in () if self.is_gone else self._fetch_from:
             by_owner.setdefault(self._owners[partition], []).append(partition)
         yield from by_owner.items()
 
@@ -236,6 +245,7 @@ class TopicReader:
 
     def _reset_positions(self, found: admin_pb2.TopicDescription, first: dict[int, int]) -> None:
         self._topic_id = found.topic.id
+        self.is_gone = False
         self._owners = self._owners_in(found)
         self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
         self.positions, self._fetch_from, self._saved = first, dict(first), {}
@@ -264,13 +274,15 @@ class TopicReader:
         return await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
 
     async def save_positions(self) -> None:
-        if self._position_store is None or not self.positions:
+        """Positions in a topic or partition that no longer exists are dropped: the next fetch reports it."""
+        if self._position_store is None or not self.positions or self.is_gone:
             return
-        await self._position_store.renew()
-        if self.positions != self._saved:
-            positions = dict(self.positions)
-            await self._position_store.save(self._topic_id, positions)
-            self._saved = positions
+        with contextlib.suppress(UnknownTopic, UnknownPartition):
+            await self._position_store.renew()
+            if self.positions != self._saved:
+                positions = dict(self.positions)
+                await self._position_store.save(self._topic_id, positions)
+                self._saved = positions
 
     async def release(self) -> None:
         """Called once, at the end."""
