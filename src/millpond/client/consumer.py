@@ -143,6 +143,8 @@ class AsyncConsumer:
         await self._save_positions()
         await self._ensure_open()
         if not self._has_news:
+            for each in self._readers:
+                each.check_failure()
             await self._fetch(wait_s, bytes_max)
         if not any(each.has_messages for each in self._readers):
             for each in self._readers:
@@ -271,7 +273,10 @@ class AsyncConsumer:
             refresh_at = min(each.refresh_at for each in self._readers)
             round_s = min(wait_until - loop.time(), refresh_at - loop.time(), ROUND_S_MAX)
             failures = await self._poll_all_owners(max(0.0, round_s), bytes_max)
-            if self._has_news or (not failures and loop.time() >= wait_until):
+            if self._has_news:
+                await self._postpone(failures)
+                return
+            if not failures and loop.time() >= wait_until:
                 return
             for reader, error in failures:
                 if self._connections.is_closed or not reader.may_retry(error):
@@ -282,8 +287,21 @@ class AsyncConsumer:
                 if loop.time() + pause >= respond_by:
                     raise failures[0][1]
                 await asyncio.sleep(pause)
-                for reader in dict.fromkeys(reader for reader, _ in failures):
-                    await reader.recover([error for failed, error in failures if failed is reader])
+                for reader, errors in _by_reader(failures):
+                    reader.recover(await reader.describe(), errors)
+
+    async def _postpone(self, failures: Failures) -> None:
+        """For errors of a fetch that has messages to return: topics that can recover do so now, and the errors of
+        others are raised by the next poll that has to fetch."""
+        for reader, errors in _by_reader(failures):
+            try:
+                for error in errors:
+                    if not reader.may_retry(error):
+                        raise error
+                reader.recover(await reader.describe_once(self._connections.address), errors)
+            except MillpondError as error:
+                if not error.retriable:
+                    reader.raise_later(error)
 
     async def _poll_all_owners(self, wait_s: float, bytes_max: int) -> Failures:
         """One round of requests, one for each topic and each broker that owns some of its partitions; returns the
@@ -357,6 +375,11 @@ class AsyncConsumer:
             await self.close()
         else:
             await self._leave()
+
+
+def _by_reader(failures: Failures) -> list[tuple[TopicReader, list[MillpondError]]]:
+    readers = dict.fromkeys(reader for reader, _ in failures)
+    return [(reader, [error for failed, error in failures if failed is reader]) for reader in readers]
 
 
 async def _cancel(tasks: "Sequence[asyncio.Future[log_pb2.PollResponse | MillpondError]]") -> None:

@@ -61,6 +61,7 @@ class TopicReader:
         self.refresh_at = 0.0
         self.is_gone = False
         """Whether the topic was deleted. It is left out until it exists again."""
+        self._failure: MillpondError | None = None
         self._owners: dict[int, str] = {}
 
     # -- messages ---------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class TopicReader:
 
     async def seek(self, start: arguments.Start) -> None:
         """Continue at another position. Partitions that `start` does not name keep theirs."""
-        found = await self._description()
+        found = await self.describe()
         positions = self.positions if found.topic.id == self._topic_id else {}
         chosen = self._chosen(found)
         for number in start if isinstance(start, Mapping) else ():
@@ -122,14 +123,25 @@ class TopicReader:
     def may_retry(self, error: MillpondError) -> bool:
         return error.retriable or (isinstance(error, TopicReplaced) and not self._strict)
 
-    async def recover(self, errors: list[MillpondError]) -> None:
-        """Learn the new owners of partitions. If the topic was created again, start again at its beginning."""
-        found = await self._description()
+    def recover(self, found: admin_pb2.TopicDescription, errors: list[MillpondError]) -> None:
+        """Learn the new owners of partitions. If the topic was created again, start again at its beginning, after the
+        messages that were fetched."""
         is_replaced = any(isinstance(error, TopicReplaced) for error in errors)
-        if is_replaced and found.topic.id != self._topic_id:
+        if is_replaced and found.topic.id != self._topic_id and not self._fetched:
             self._reset_positions(found, dict.fromkeys(self._chosen(found), 1))
         else:
             self._update_metadata(found)
+
+    def raise_later(self, error: MillpondError) -> None:
+        """Let `check_failure` raise the error."""
+        self._failure = error
+        self.leave_out_if_gone(error)
+
+    def check_failure(self) -> None:
+        """Raise the error of an earlier fetch, once."""
+        error, self._failure = self._failure, None
+        if error is not None:
+            raise error
 
     def leave_out_if_gone(self, error: MillpondError) -> None:
         """For an error that is raised: if the topic was deleted, the other topics can be read after it."""
@@ -144,14 +156,8 @@ class TopicReader:
         if loop.time() < self.refresh_at:
             return
         self.refresh_at = loop.time() + METADATA_REFRESH_S
-        request = admin_pb2.DescribeTopicRequest(name=self.topic)
         with contextlib.suppress(Unavailable, UnknownTopic, UnknownPartition):
-            found = await self._connections.call_once(
-                *(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription),
-                address=next(iter(self._owners.values())),
-                timeout_s=self._connections.attempt_s,
-            )
-            self._update_metadata(found)
+            self._update_metadata(await self.describe_once(next(iter(self._owners.values()))))
             self.is_gone = False
 
     def _update_metadata(self, found: admin_pb2.TopicDescription) -> None:
@@ -219,7 +225,7 @@ class TopicReader:
         """Find the partitions and the first positions. Fails if the topic does not exist (yet)."""
         if self.positions:
             return
-        found = await self._description()
+        found = await self.describe()
         chosen, ends = self._chosen(found), _ends(found)
         kept = await self._load(found.topic.id)
         start = await self._at_time(self._start)
@@ -245,7 +251,7 @@ class TopicReader:
 
     def _reset_positions(self, found: admin_pb2.TopicDescription, first: dict[int, int]) -> None:
         self._topic_id = found.topic.id
-        self.is_gone = False
+        self.is_gone, self._failure = False, None
         self._owners = self._owners_in(found)
         self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
         self.positions, self._fetch_from, self._saved = first, dict(first), {}
@@ -269,9 +275,30 @@ class TopicReader:
             self._connections.add_known_address(broker)
         return owners
 
-    async def _description(self) -> admin_pb2.TopicDescription:
+    async def describe(self) -> admin_pb2.TopicDescription:
+        """Retries until the timeout."""
         request = admin_pb2.DescribeTopicRequest(name=self.topic)
         return await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
+
+    async def describe_once(self, address: str) -> admin_pb2.TopicDescription:
+        """Asks each known broker once, this one first, until one responds or the time is up."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._connections.timeout_s
+        request = admin_pb2.DescribeTopicRequest(name=self.topic)
+        failure: MillpondError | None = None
+        for each in self._connections.known_addresses(address):
+            if failure is not None and loop.time() >= until:
+                break
+            try:
+                return await self._connections.call_once(
+                    *(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription),
+                    address=each,
+                    timeout_s=self._connections.attempt_s,
+                )
+            except Unavailable as error:
+                failure = error
+        assert failure is not None, "at least one address is known"
+        raise failure
 
     async def save_positions(self) -> None:
         """Positions in a topic or partition that no longer exists are dropped: the next fetch reports it."""

@@ -373,6 +373,41 @@ async def test_a_group_keeps_the_positions_of_several_topics(setting):
     assert sorted(seen) == [("a", 0, 1), ("a", 0, 2), ("b", 0, 1), ("b", 0, 2)]
 
 
+async def test_a_topic_recovers_while_another_one_is_busy(setting):
+    await setting.produce("a", b"1")
+    await setting.produce("b", b"2")
+    async with setting.consumer(["a", "b"]) as consumer:
+        await consumer.positions()
+        readers = {each.topic: each for each in consumer._readers}
+        readers["a"]._owners = {0: NOBODY}  # as after a broker has died
+        assert placed(await consumer.poll()) == [("b", 0, 1)]
+        await setting.produce("b", b"3")
+        assert placed(await consumer.poll()) == [("a", 0, 1), ("b", 0, 2)]
+
+
+async def test_an_error_of_a_topic_is_raised_although_another_one_is_busy(setting):
+    await setting.produce("a", b"1")
+    async with setting.consumer(["a", "b"], read_from={"a": 99}, strict=True) as consumer:
+        await setting.produce("b", b"2")
+        assert placed(await consumer.poll()) == [("b", 0, 1)]
+        await setting.produce("b", b"3")
+        with pytest.raises(OffsetOutOfRange):
+            await consumer.poll()
+        assert placed(await consumer.poll()) == [("b", 0, 2)]
+        await consumer.seek({"a": 1})
+        assert placed(await consumer.poll()) == [("a", 0, 1)]
+
+
+async def test_partitions_are_looked_up_at_another_broker_if_the_owner_is_gone(setting):
+    await setting.produce("t", b"1")
+    async with setting.consumer("t") as consumer:
+        await consumer.positions()
+        reader = consumer._readers[0]
+        reader._owners, reader.refresh_at = {0: NOBODY}, 0.0
+        await reader.refresh_metadata()
+        assert reader._owners == {0: setting.address}
+
+
 # -- waiting ---------------------------------------------------------------------------------------------------------
 
 
