@@ -114,8 +114,8 @@ class TopicReader:
         for number in start if isinstance(start, Mapping) else ():
             if number not in chosen:
                 raise UnknownPartition(topic=self.topic, partition=number)
-        ends, start = _ends(found), await self._at_time(start)
-        first = {each: _first(start, each, ends[each], positions.get(each, 1)) for each in chosen}
+        start = await self._at_time(start)
+        first = {each: _first(start, chosen[each], positions.get(each)) for each in chosen}
         self._reset_positions(found, first)
 
     # -- fetching ---------------------------------------------------------------------------------------------
@@ -226,10 +226,10 @@ class TopicReader:
         if self.positions:
             return
         found = await self.describe()
-        chosen, ends = self._chosen(found), _ends(found)
+        chosen = self._chosen(found)
         kept = await self._load(found.topic.id)
         start = await self._at_time(self._start)
-        first = {each: kept.get(each) or _first(start, each, ends[each], 1) for each in chosen}
+        first = {each: kept.get(each) or _first(start, chosen[each], None) for each in chosen}
         self._reset_positions(found, first)
         self._saved = {number: kept[number] for number in chosen if number in kept}
 
@@ -258,14 +258,14 @@ class TopicReader:
         self._fetched.clear()
         self._unreadable.clear()
 
-    def _chosen(self, found: admin_pb2.TopicDescription) -> list[int]:
-        """The partitions to read."""
-        there = sorted(each.partition for each in found.partitions)
+    def _chosen(self, found: admin_pb2.TopicDescription) -> dict[int, admin_pb2.Partition]:
+        """The partitions to read, by number."""
+        there = {each.partition: each for each in sorted(found.partitions, key=lambda each: each.partition)}
         if self._partition is None:
             return there
         if self._partition not in there:
             raise UnknownPartition(topic=self.topic, partition=self._partition)
-        return [self._partition]
+        return {self._partition: there[self._partition]}
 
     def _owners_in(self, found: admin_pb2.TopicDescription) -> dict[int, str]:
         owners = {each.partition: each.owner or self._connections.address for each in found.partitions}
@@ -317,15 +317,14 @@ class TopicReader:
             await self._position_store.release()
 
 
-def _ends(found: admin_pb2.TopicDescription) -> dict[int, int]:
-    return {each.partition: each.next for each in found.partitions}
-
-
-def _first(start: arguments.Start, partition: int, end: int, otherwise: int) -> int:
-    """The first position in a partition; `otherwise` if `start` does not name the partition."""
+def _first(start: arguments.Start, partition: admin_pb2.Partition, current: int | None) -> int:
+    """The first position in a partition. If `start` does not name the partition, it is the current position, or else
+    the oldest message."""
     if start == arguments.LATEST:
-        return end
-    return start.get(partition, otherwise) if isinstance(start, Mapping) else _number(start)
+        return partition.next
+    if isinstance(start, Mapping):
+        return start.get(partition.partition, current or partition.oldest)
+    return start if isinstance(start, int) else partition.oldest
 
 
 def _number(start: object) -> int:

@@ -96,6 +96,17 @@ async def test_strict_refuses_what_is_not_there(setting, read_from):
             await consumer.poll()
 
 
+@pytest.mark.parametrize("start", [{}, {"read_from": "earliest"}, {"read_from": {}}, {"group": "g"}])
+async def test_strict_begins_at_the_oldest_message_there_is(setting, start):
+    await setting.produce("t", b"a", b"b", b"c")
+    async with setting.admin() as admin:
+        await admin.delete_messages("t", before=2)
+    async with setting.consumer("t", strict=True, **start) as consumer:
+        assert numbers(await consumer.poll()) == [2, 3]
+        await consumer.seek("earliest")
+        assert numbers(await consumer.poll()) == [2, 3]
+
+
 # -- where to begin --------------------------------------------------------------------------------------------------
 
 
