@@ -136,7 +136,7 @@ class AsyncConsumer:
         bytes_max = arguments.integer("bytes_max", bytes_max, 1, arguments.UINT32_MAX)
         async with self._poll_lock:
             messages = await self._poll(math.inf if wait_s is None else wait_s, messages_max, bytes_max)
-            return Polled(messages, self.read_from)
+            return Polled(messages, self._next_positions())
 
     async def _poll(self, wait_s: float, messages_max: int, bytes_max: int) -> list[Message]:
         self._end_loan()
@@ -193,14 +193,23 @@ class AsyncConsumer:
             each.put_back([message for message in messages if message.topic == each.topic])
 
     @property
-    def read_from(self) -> NextPosition | dict[str, NextPosition]:
-        """The position of the next poll, by topic if the consumer has a list of them."""
-        if self._has_one_topic:
-            return self._next_position(self._readers[0])
-        return {each.topic: self._next_position(each) for each in self._in_order()}
+    def read_from(self) -> NextPosition | dict[str, NextPosition | None] | None:
+        """The position of the next poll, by topic if the consumer has a list of them. Before the first poll it is the
+        number that the consumer was created with; None if that is a name or a time, or if positions are kept, since a
+        broker has to be asked (see `positions`)."""
+        found = {each.topic: self._known_position(each) for each in self._in_order()}
+        return found[self.topics[0]] if self._has_one_topic else found
+
+    def _known_position(self, reader: TopicReader) -> NextPosition | None:
+        return self._next_position(reader) if reader.positions else reader.first_position
 
     def _next_position(self, reader: TopicReader) -> NextPosition:
         return reader.next_position(self._lent.positions(reader.topic))
+
+    def _next_positions(self) -> NextPosition | dict[str, NextPosition]:
+        """After a poll, when all of them are known."""
+        found = {each.topic: self._next_position(each) for each in self._in_order()}
+        return found[self.topics[0]] if self._has_one_topic else found
 
     def _in_order(self) -> list[TopicReader]:
         return sorted(self._readers, key=lambda each: self.topics.index(each.topic))

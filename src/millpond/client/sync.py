@@ -107,8 +107,10 @@ class Consumer:
                 yield message
 
     @property
-    def read_from(self) -> NextPosition | dict[str, NextPosition]:
-        """The position of the next poll, by topic if the consumer has a list of them."""
+    def read_from(self) -> NextPosition | dict[str, NextPosition | None] | None:
+        """The position of the next poll, by topic if the consumer has a list of them. Before the first poll it is the
+        number that the consumer was created with; None if that is a name or a time, or if positions are kept, since a
+        broker has to be asked (see `positions`)."""
         return self._consumer.read_from
 
     def seek(

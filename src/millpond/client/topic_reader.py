@@ -97,14 +97,17 @@ class TopicReader:
             self.positions[message.partition] = message.number
 
     def next_position(self, lent: dict[int, int]) -> NextPosition:
-        """The position of the next poll. `lent` has the positions of partitions with messages that were taken, and that
-        will be put back."""
+        """The position of the next poll, once the topic is open. `lent` has the positions of partitions with messages
+        that were taken, and that will be put back."""
         positions = self.positions | lent
-        if len(positions) == 1:
-            return next(iter(positions.values()))
-        if positions:
-            return positions
-        return dict(self._start) if isinstance(self._start, Mapping) else _number(self._start)
+        return next(iter(positions.values())) if len(positions) == 1 else positions
+
+    @property
+    def first_position(self) -> NextPosition | None:
+        """Where reading begins, if that is known before the topic is open."""
+        if self._position_store is None and isinstance(self._start, int | dict):
+            return self._start if isinstance(self._start, int) else dict(self._start)
+        return None
 
     async def seek(self, start: arguments.Start) -> None:
         """Continue at another position. Partitions that `start` does not name keep theirs."""
@@ -325,8 +328,3 @@ def _first(start: arguments.Start, partition: admin_pb2.Partition, current: int 
     if isinstance(start, Mapping):
         return start.get(partition.partition, current or partition.oldest)
     return start if isinstance(start, int) else partition.oldest
-
-
-def _number(start: object) -> int:
-    """The number of a position; 1 for "earliest", since no message has a lower number."""
-    return start if isinstance(start, int) else 1

@@ -172,6 +172,28 @@ async def test_newest_means_from_the_first_poll_on(setting):
         assert values(await consumer.poll()) == [b"new"]
 
 
+@pytest.mark.parametrize(
+    ("start", "before", "after"),
+    [
+        ({}, None, 3),
+        ({"read_from": "latest"}, None, 3),
+        ({"read_from": datetime.fromtimestamp(2, UTC)}, None, 3),
+        ({"read_from": 2, "group": "g"}, None, 3),
+        ({"read_from": 2}, 2, 3),
+        ({"offset": 1}, 2, 3),
+        ({"read_from": {0: 2}}, {0: 2}, 3),
+    ],
+)
+async def test_the_position_is_not_known_before_the_first_poll_unless_it_is_a_number(
+    setting, start, before, after
+):
+    await setting.produce("t", b"a", b"b")
+    async with setting.consumer("t", **start) as consumer:
+        assert consumer.read_from == before
+        await consumer.poll()
+        assert consumer.read_from == after
+
+
 async def test_what_a_poll_says_can_be_given_to_a_new_consumer(setting):
     await setting.create("t", 3)
     for partition in range(3):
