@@ -316,6 +316,7 @@ class Payloads:
         self._payloads = run(
             on_background_loop(lambda: AsyncPayloads(topic, address=address, timeout=timeout))
         )
+        self.topic = self._payloads.topic
 
     def upload(self, body: Buffer, *, topic: str | None = None) -> PayloadReference:
         """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""
