@@ -23,6 +23,8 @@ from millpond.records import Header
 ADDRESS_VARIABLE: Final = "MILLPOND_ADDRESS"
 UINT32_MAX: Final = 2**32 - 1
 INT64_MAX: Final = 2**63 - 1
+OFFSET_MAX: Final = INT64_MAX - 1
+"""Its message number, which is one more, is INT64_MAX."""
 TIMESTAMP_MS_MAX: Final = 2**62
 SECONDS_MAX: Final = threading.TIMEOUT_MAX
 SHOWN_MAX: Final = 200
@@ -278,8 +280,9 @@ def start(read_from: object, offset: object) -> Start:
     if read_from is not None:
         raise out_of_range("offset", offset, f"no read_from beside it, but read_from is {read_from!r:.80}")
     if isinstance(offset, Mapping):
-        return {each: number + 1 for each, number in by_partition("offset", offset, 0).items()}
-    return integer("offset", offset) + 1
+        offsets = by_partition("offset", offset, 0, OFFSET_MAX)
+        return {each: number + 1 for each, number in offsets.items()}
+    return integer("offset", offset, 0, OFFSET_MAX) + 1
 
 
 def starts(topics: Sequence[str], read_from: object, offset: object) -> dict[str, Start]:
@@ -328,16 +331,16 @@ def _read_from(value: object) -> Start:
         return value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise out_of_range("read_from", value, POSITIONS)
-    return value
+    return integer("read_from", value, 1)
 
 
-def by_partition(name: str, value: object, least: int) -> dict[int, int]:
-    """Positions by partition, from `least` on."""
+def by_partition(name: str, value: object, least: int, most: int = INT64_MAX) -> dict[int, int]:
+    """Positions by partition, from `least` to `most`."""
     if not isinstance(value, Mapping):
         raise _wrong_type(name, "a mapping of partitions to positions", value)
     return {
         integer(f"a partition in {name}", partition, 0, UINT32_MAX): integer(
-            f"{name}[{partition!r}]", each, least
+            f"{name}[{partition!r}]", each, least, most
         )
         for partition, each in value.items()
     }

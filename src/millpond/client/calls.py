@@ -93,6 +93,10 @@ class Connections:
         index = known.index(address) if address in self._known else -1
         return known[(index + 1) % len(known)]
 
+    def known_addresses(self, first: str) -> list[str]:
+        """Every known address once, in the order in which to try them."""
+        return list(dict.fromkeys([first, *self._known]))
+
     def channel(self, address: str) -> grpc.aio.Channel:
         if self.is_closed:
             raise Stopping("The client is closed.")

@@ -22,6 +22,7 @@ from typing import Final, Literal, Self
 
 from millpond.client import arguments
 from millpond.client.calls import Connections, Pauses, ServerAddresses
+from millpond.client.iteration import LentMessages
 from millpond.client.message import Message, NextPosition, Polled, ReadFrom
 from millpond.client.positions import FilePositions, GroupPositions, StoredPositions
 from millpond.client.reprs import client_repr
@@ -111,6 +112,7 @@ class AsyncConsumer:
             )
             for topic in self.topics
         ]
+        self._lent = LentMessages([])
         self._poll_lock = asyncio.Lock()
         self._save_lock = asyncio.Lock()
 
@@ -133,14 +135,21 @@ class AsyncConsumer:
         messages_max = arguments.count("messages_max", messages_max)
         bytes_max = arguments.integer("bytes_max", bytes_max, 1, arguments.UINT32_MAX)
         async with self._poll_lock:
-            await self._save_positions()
-            await self._ensure_open()
-            if not self._has_news:
-                await self._fetch(math.inf if wait_s is None else wait_s, bytes_max)
-            if not any(each.has_messages for each in self._readers):
-                for each in self._readers:
-                    each.check_readable()
-            return Polled(self._take(messages_max), self.read_from)
+            messages = await self._poll(math.inf if wait_s is None else wait_s, messages_max, bytes_max)
+            return Polled(messages, self._next_positions())
+
+    async def _poll(self, wait_s: float, messages_max: int, bytes_max: int) -> list[Message]:
+        self._end_loan()
+        await self._save_positions()
+        await self._ensure_open()
+        if not self._has_news:
+            for each in self._readers:
+                each.check_failure()
+            await self._fetch(wait_s, bytes_max)
+        if not any(each.has_messages for each in self._readers):
+            for each in self._readers:
+                each.check_readable()
+        return self._take(messages_max)
 
     @property
     def _has_news(self) -> bool:
@@ -159,15 +168,48 @@ class AsyncConsumer:
         """Every message, and new ones as they arrive; the iteration does not end by itself. A message counts
         as processed when the next one is requested, and positions are kept once for each poll."""
         while True:
-            for message in (await self.poll(FOLLOW_WAIT_S)).messages:
+            lent = await self.lend()
+            while (message := lent.take()) is not None:
                 yield message
 
+    async def lend(self) -> LentMessages:
+        """Of the library itself: the next messages of an iteration. Those that it does not take stay unread, and the
+        one that it takes last counts as processed at the next call."""
+        async with self._poll_lock:
+            self._lent = LentMessages(await self._poll(FOLLOW_WAIT_S, MESSAGES_MAX, BYTES_MAX))
+            return self._lent
+
+    def _take_back(self) -> None:
+        """Messages that were lent to an iteration, and that it has not taken, are read by the next poll."""
+        self._put_back(self._lent.take_back())
+
+    def _end_loan(self) -> None:
+        """The message that the iteration has taken last counts as processed."""
+        self._take_back()
+        self._lent = LentMessages([])
+
+    def _put_back(self, messages: list[Message]) -> None:
+        for each in self._readers:
+            each.put_back([message for message in messages if message.topic == each.topic])
+
     @property
-    def read_from(self) -> NextPosition | dict[str, NextPosition]:
-        """The position of the next poll, by topic if the consumer has a list of them."""
-        if self._has_one_topic:
-            return self._readers[0].read_from
-        return {each.topic: each.read_from for each in self._in_order()}
+    def read_from(self) -> NextPosition | dict[str, NextPosition | None] | None:
+        """The position of the next poll, by topic if the consumer has a list of them. Before the first poll it is the
+        number that the consumer was created with; None if that is a name or a time, or if positions are kept, since a
+        broker has to be asked (see `positions`)."""
+        found = {each.topic: self._known_position(each) for each in self._in_order()}
+        return found[self.topics[0]] if self._has_one_topic else found
+
+    def _known_position(self, reader: TopicReader) -> NextPosition | None:
+        return self._next_position(reader) if reader.positions else reader.first_position
+
+    def _next_position(self, reader: TopicReader) -> NextPosition:
+        return reader.next_position(self._lent.positions(reader.topic))
+
+    def _next_positions(self) -> NextPosition | dict[str, NextPosition]:
+        """After a poll, when all of them are known."""
+        found = {each.topic: self._next_position(each) for each in self._in_order()}
+        return found[self.topics[0]] if self._has_one_topic else found
 
     def _in_order(self) -> list[TopicReader]:
         return sorted(self._readers, key=lambda each: self.topics.index(each.topic))
@@ -183,6 +225,7 @@ class AsyncConsumer:
         arguments.given_start(read_from, offset)
         starts = self._starts(read_from, offset)
         async with self._poll_lock:
+            self._end_loan()
             for each in self._readers:
                 if each.topic in starts:
                     with contextlib.suppress(TopicReplaced):  # one of the reasons to seek
@@ -193,6 +236,7 @@ class AsyncConsumer:
         """The position of the next poll by partition, or by topic and partition if the consumer has a list of topics.
         Also works before the first poll."""
         async with self._poll_lock:
+            self._take_back()
             await self._ensure_open()
             if self._has_one_topic:
                 return dict(self._readers[0].positions)
@@ -201,12 +245,20 @@ class AsyncConsumer:
     async def commit(self) -> None:
         """Keep the positions now, in the file or group of this consumer."""
         async with self._poll_lock:
+            self._end_loan()
             await self._save_positions()
 
     async def _save_positions(self) -> None:
+        """If one topic fails, the others are saved nevertheless."""
+        errors: list[MillpondError] = []
         async with self._save_lock:  # a separate lock: `close` does not wait for a poll
-            for each in self._readers:
-                await each.save_positions()
+            for each in tuple(self._readers):  # a poll may change their order
+                try:
+                    await each.save_positions()
+                except MillpondError as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     async def _ensure_open(self) -> None:
         """Find the partitions and the first positions. Fails if a topic does not exist (yet)."""
@@ -221,24 +273,44 @@ class AsyncConsumer:
         wait_until = loop.time() + wait_s
         respond_by = wait_until + self._connections.timeout_s
         pauses = Pauses()
+        if all(each.is_gone for each in self._readers):
+            for each in self._readers:
+                each.is_gone = False  # with no other topic to read, every poll reports it
         while True:
             for each in self._readers:
                 await each.refresh_metadata()
             refresh_at = min(each.refresh_at for each in self._readers)
             round_s = min(wait_until - loop.time(), refresh_at - loop.time(), ROUND_S_MAX)
             failures = await self._poll_all_owners(max(0.0, round_s), bytes_max)
-            if self._has_news or (not failures and loop.time() >= wait_until):
+            if self._has_news:
+                await self._postpone(failures)
+                return
+            if not failures and loop.time() >= wait_until:
                 return
             for reader, error in failures:
                 if self._connections.is_closed or not reader.may_retry(error):
+                    reader.leave_out_if_gone(error)
                     raise error
             if failures:
                 pause = pauses.take()
                 if loop.time() + pause >= respond_by:
                     raise failures[0][1]
                 await asyncio.sleep(pause)
-                for reader in dict.fromkeys(reader for reader, _ in failures):
-                    await reader.recover([error for failed, error in failures if failed is reader])
+                for reader, errors in _by_reader(failures):
+                    reader.recover(await reader.describe(), errors)
+
+    async def _postpone(self, failures: Failures) -> None:
+        """For errors of a fetch that has messages to return: topics that can recover do so now, and the errors of
+        others are raised by the next poll that has to fetch."""
+        for reader, errors in _by_reader(failures):
+            try:
+                for error in errors:
+                    if not reader.may_retry(error):
+                        raise error
+                reader.recover(await reader.describe_once(self._connections.address), errors)
+            except MillpondError as error:
+                if not error.retriable:
+                    reader.raise_later(error)
 
     async def _poll_all_owners(self, wait_s: float, bytes_max: int) -> Failures:
         """One round of requests, one for each topic and each broker that owns some of its partitions; returns the
@@ -273,9 +345,12 @@ class AsyncConsumer:
     # -- lifecycle --------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Keep the positions and close. A poll that is waiting fails."""
+        """Keep the positions and close. A poll that is waiting fails. The message at which an iteration ended does not
+        count as processed."""
         if self._connections.is_closed:
             return
+        self._take_back()
+        self._put_back([] if self._lent.last is None else [self._lent.last])
         try:
             await self._save_positions()
         finally:
@@ -283,7 +358,7 @@ class AsyncConsumer:
 
     async def _leave(self) -> None:
         try:
-            for each in self._readers:
+            for each in tuple(self._readers):
                 await each.release()
         finally:
             await self._connections.close()
@@ -309,6 +384,11 @@ class AsyncConsumer:
             await self.close()
         else:
             await self._leave()
+
+
+def _by_reader(failures: Failures) -> list[tuple[TopicReader, list[MillpondError]]]:
+    readers = dict.fromkeys(reader for reader, _ in failures)
+    return [(reader, [error for failed, error in failures if failed is reader]) for reader in readers]
 
 
 async def _cancel(tasks: "Sequence[asyncio.Future[log_pb2.PollResponse | MillpondError]]") -> None:

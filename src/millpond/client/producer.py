@@ -73,7 +73,8 @@ class AsyncProducer:
         self, values: Iterable[bytes | None], *, topic: str | None = None, partition: int | None = None
     ) -> list[Placed]:
         """Returns when all of them are durable, with the places where they are stored, in order. A list or tuple is
-        checked as a whole before any of it is sent."""
+        checked as a whole before any of it is sent. If the broker refuses a message, the others are sent, and its error
+        is raised."""
         producer = self.in_topic(topic)
         futures = [await producer.submit_record(record, partition) for record in records_of(values)]
         return list(await asyncio.gather(*futures))
@@ -88,8 +89,9 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> "asyncio.Future[Placed]":
-        """Like `send`, but returns as soon as the message is queued, with a future of its place. Waits while the
-        buffer is full. Messages to a partition are stored in the order of their submits."""
+        """Like `send`, but returns as soon as the message is queued, with a future of its place. If the message is
+        refused, the future has the error. Waits while the buffer is full. Messages to a partition are stored in the
+        order of their submits."""
         record = record_of(value, key, headers, timestamp_ms)
         return await self.in_topic(topic).submit_record(record, partition)
 

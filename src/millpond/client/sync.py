@@ -22,7 +22,7 @@ from millpond.client.admin import (
 from millpond.client.background import on_background_loop, run
 from millpond.client.calls import ServerAddresses
 from millpond.client.cluster import Cluster
-from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, ConsumerStart
+from millpond.client.consumer import BYTES_MAX, MESSAGES_MAX, AsyncConsumer, ConsumerStart
 from millpond.client.message import Message, NextPosition, Polled, ReadFrom
 from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
 from millpond.client.payloads import AsyncPayloads, PayloadReference
@@ -102,11 +102,15 @@ class Consumer:
         """Every message, and new ones as they arrive; the iteration does not end by itself. A message counts
         as processed when the next one is requested, and positions are kept once for each poll."""
         while True:
-            yield from self.poll(FOLLOW_WAIT_S).messages
+            lent = run(self._consumer.lend())
+            while (message := lent.take()) is not None:
+                yield message
 
     @property
-    def read_from(self) -> NextPosition | dict[str, NextPosition]:
-        """The position of the next poll, by topic if the consumer has a list of them."""
+    def read_from(self) -> NextPosition | dict[str, NextPosition | None] | None:
+        """The position of the next poll, by topic if the consumer has a list of them. Before the first poll it is the
+        number that the consumer was created with; None if that is a name or a time, or if positions are kept, since a
+        broker has to be asked (see `positions`)."""
         return self._consumer.read_from
 
     def seek(
@@ -129,7 +133,8 @@ class Consumer:
         run(self._consumer.commit())
 
     def close(self) -> None:
-        """Keep the positions and close. A poll that is waiting fails."""
+        """Keep the positions and close. A poll that is waiting fails. The message at which an iteration ended does not
+        count as processed."""
         run(self._consumer.close())
 
     def __repr__(self) -> str:
@@ -311,6 +316,7 @@ class Payloads:
         self._payloads = run(
             on_background_loop(lambda: AsyncPayloads(topic, address=address, timeout=timeout))
         )
+        self.topic = self._payloads.topic
 
     def upload(self, body: Buffer, *, topic: str | None = None) -> PayloadReference:
         """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""

@@ -184,7 +184,8 @@ class Producer:
         self, values: Iterable[bytes | None], *, topic: str | None = None, partition: int | None = None
     ) -> list[Placed]:
         """Returns when all of them are durable, with the places where they are stored, in order. A list or tuple is
-        checked as a whole before any of it is sent."""
+        checked as a whole before any of it is sent. If the broker refuses a message, the others are sent, and its error
+        is raised."""
         partition = arguments.optional(arguments.number, "partition", partition)
         records = records_of(values)
         inbox = self._inboxes.of(arguments.one_topic(topic, self.topic))
@@ -201,8 +202,9 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Sent:
-        """Like `send`, but returns as soon as the message is queued, with a future of its place. Waits while the
-        buffer is full. Messages to a partition are stored in the order of their submits."""
+        """Like `send`, but returns as soon as the message is queued, with a future of its place. If the message is
+        refused, the future has the error. Waits while the buffer is full. Messages to a partition are stored in the
+        order of their submits."""
         record = record_of(value, key, headers, timestamp_ms)
         if partition is not None:
             partition = arguments.number("partition", partition)

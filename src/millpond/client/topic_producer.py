@@ -15,7 +15,7 @@ from millpond.client.lane import Lane, QueuedRecord
 from millpond.client.message import Placed
 from millpond.client.sender import SendBuffer, Sender
 from millpond.model.configs import MAX_MESSAGE_BYTES
-from millpond.model.errors import RecordTooLarge, Stopping, UnknownPartition
+from millpond.model.errors import MillpondError, RecordTooLarge, Stopping, UnknownPartition
 from millpond.model.partitioning import partition_of
 from millpond.records import HEADER_SIZE, Codec, Record, build_batch, encoded_size_max
 from millpond.stubs import admin_pb2
@@ -59,14 +59,18 @@ class TopicProducer:
     # -- sending ----------------------------------------------------------------------------------------------
 
     async def submit_record(self, record: Record, partition: int | None = None) -> "asyncio.Future[Placed]":
-        """Returns as soon as the message is queued. Waits until the topic is known and the buffer has room."""
+        """Returns as soon as the message is queued, or refused: the future has the error, so that later messages are not
+        affected. Waits until the topic is known and the buffer has room."""
         if partition is not None:
             partition = arguments.number("partition", partition)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s
-        await self.ready()
         future: asyncio.Future[Placed] = loop.create_future()
-        await self.place(QueuedRecord(record, encoded_size_max(record), future), partition, deadline)
+        try:
+            await self.ready()
+            await self.place(QueuedRecord(record, encoded_size_max(record), future), partition, deadline)
+        except MillpondError as error:
+            future.set_exception(error.copy())
         return future
 
     async def ready(self) -> None:

@@ -4,6 +4,7 @@ It decides nothing about time: the consumer chooses when to poll, how long to wa
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -19,6 +20,7 @@ from millpond.model.errors import (
     TopicReplaced,
     Unavailable,
     UnknownPartition,
+    UnknownTopic,
     UnreadableBatch,
 )
 from millpond.stubs import admin_pb2, log_pb2
@@ -57,6 +59,9 @@ class TopicReader:
         self._unreadable: dict[int, UnreadableBatch] = {}
         self._topic_id = ""
         self.refresh_at = 0.0
+        self.is_gone = False
+        """Whether the topic was deleted. It is left out until it exists again."""
+        self._failure: MillpondError | None = None
         self._owners: dict[int, str] = {}
 
     # -- messages ---------------------------------------------------------------------------------------------
@@ -85,25 +90,35 @@ class TopicReader:
             self.positions = dict(self._fetch_from)
         return messages
 
+    def put_back(self, messages: list[Message]) -> None:
+        """Return the last messages that were taken: they are the next ones again."""
+        self._fetched.extendleft(reversed(messages))
+        for message in reversed(messages):
+            self.positions[message.partition] = message.number
+
+    def next_position(self, lent: dict[int, int]) -> NextPosition:
+        """The position of the next poll, once the topic is open. `lent` has the positions of partitions with messages
+        that were taken, and that will be put back."""
+        positions = self.positions | lent
+        return next(iter(positions.values())) if len(positions) == 1 else positions
+
     @property
-    def read_from(self) -> NextPosition:
-        """The position of the next poll."""
-        if len(self.positions) == 1:
-            return next(iter(self.positions.values()))
-        if self.positions:
-            return dict(self.positions)
-        return dict(self._start) if isinstance(self._start, Mapping) else _number(self._start)
+    def first_position(self) -> NextPosition | None:
+        """Where reading begins, if that is known before the topic is open."""
+        if self._position_store is None and isinstance(self._start, int | dict):
+            return self._start if isinstance(self._start, int) else dict(self._start)
+        return None
 
     async def seek(self, start: arguments.Start) -> None:
         """Continue at another position. Partitions that `start` does not name keep theirs."""
-        found = await self._description()
+        found = await self.describe()
         positions = self.positions if found.topic.id == self._topic_id else {}
         chosen = self._chosen(found)
         for number in start if isinstance(start, Mapping) else ():
             if number not in chosen:
                 raise UnknownPartition(topic=self.topic, partition=number)
-        ends, start = _ends(found), await self._at_time(start)
-        first = {each: _first(start, each, ends[each], positions.get(each, 1)) for each in chosen}
+        start = await self._at_time(start)
+        first = {each: _first(start, chosen[each], positions.get(each)) for each in chosen}
         self._reset_positions(found, first)
 
     # -- fetching ---------------------------------------------------------------------------------------------
@@ -111,32 +126,42 @@ class TopicReader:
     def may_retry(self, error: MillpondError) -> bool:
         return error.retriable or (isinstance(error, TopicReplaced) and not self._strict)
 
-    async def recover(self, errors: list[MillpondError]) -> None:
-        """Learn the new owners of partitions. If the topic was created again, start again at its beginning."""
-        found = await self._description()
+    def recover(self, found: admin_pb2.TopicDescription, errors: list[MillpondError]) -> None:
+        """Learn the new owners of partitions. If the topic was created again, start again at its beginning, after the
+        messages that were fetched."""
         is_replaced = any(isinstance(error, TopicReplaced) for error in errors)
-        if is_replaced and found.topic.id != self._topic_id:
+        if is_replaced and found.topic.id != self._topic_id and not self._fetched:
             self._reset_positions(found, dict.fromkeys(self._chosen(found), 1))
         else:
             self._update_metadata(found)
 
+    def raise_later(self, error: MillpondError) -> None:
+        """Let `check_failure` raise the error."""
+        self._failure = error
+        self.leave_out_if_gone(error)
+
+    def check_failure(self) -> None:
+        """Raise the error of an earlier fetch, once."""
+        error, self._failure = self._failure, None
+        if error is not None:
+            raise error
+
+    def leave_out_if_gone(self, error: MillpondError) -> None:
+        """For an error that is raised: if the topic was deleted, the other topics can be read after it."""
+        if isinstance(error, UnknownTopic):
+            self.is_gone = True
+            self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
+
     async def refresh_metadata(self) -> None:
-        """Check from time to time whether partitions were added. If no broker responds, the poll that follows
-        reports the error."""
+        """Check from time to time whether partitions were added, or whether a deleted topic exists again. The poll that
+        follows reports errors."""
         loop = asyncio.get_running_loop()
         if loop.time() < self.refresh_at:
             return
-        request = admin_pb2.DescribeTopicRequest(name=self.topic)
-        try:
-            found = await self._connections.call_once(
-                *(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription),
-                address=next(iter(self._owners.values())),
-                timeout_s=self._connections.attempt_s,
-            )
-        except Unavailable:
-            self.refresh_at = loop.time() + METADATA_REFRESH_S
-        else:
-            self._update_metadata(found)
+        self.refresh_at = loop.time() + METADATA_REFRESH_S
+        with contextlib.suppress(Unavailable, UnknownTopic, UnknownPartition):
+            self._update_metadata(await self.describe_once(next(iter(self._owners.values()))))
+            self.is_gone = False
 
     def _update_metadata(self, found: admin_pb2.TopicDescription) -> None:
         """Store new owners and added partitions. Only the owner of a partition decides whether the topic is
@@ -151,7 +176,7 @@ class TopicReader:
     def partitions_by_owner(self) -> Iterator[tuple[str, list[int]]]:
         """The partitions to read, by the broker that owns them."""
         by_owner: dict[str, list[int]] = {}
-        for partition in self._fetch_from:
+        for partition in () if self.is_gone else self._fetch_from:
             by_owner.setdefault(self._owners[partition], []).append(partition)
         yield from by_owner.items()
 
@@ -203,11 +228,11 @@ class TopicReader:
         """Find the partitions and the first positions. Fails if the topic does not exist (yet)."""
         if self.positions:
             return
-        found = await self._description()
-        chosen, ends = self._chosen(found), _ends(found)
+        found = await self.describe()
+        chosen = self._chosen(found)
         kept = await self._load(found.topic.id)
         start = await self._at_time(self._start)
-        first = {each: kept.get(each) or _first(start, each, ends[each], 1) for each in chosen}
+        first = {each: kept.get(each) or _first(start, chosen[each], None) for each in chosen}
         self._reset_positions(found, first)
         self._saved = {number: kept[number] for number in chosen if number in kept}
 
@@ -229,20 +254,21 @@ class TopicReader:
 
     def _reset_positions(self, found: admin_pb2.TopicDescription, first: dict[int, int]) -> None:
         self._topic_id = found.topic.id
+        self.is_gone, self._failure = False, None
         self._owners = self._owners_in(found)
         self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
         self.positions, self._fetch_from, self._saved = first, dict(first), {}
         self._fetched.clear()
         self._unreadable.clear()
 
-    def _chosen(self, found: admin_pb2.TopicDescription) -> list[int]:
-        """The partitions to read."""
-        there = sorted(each.partition for each in found.partitions)
+    def _chosen(self, found: admin_pb2.TopicDescription) -> dict[int, admin_pb2.Partition]:
+        """The partitions to read, by number."""
+        there = {each.partition: each for each in sorted(found.partitions, key=lambda each: each.partition)}
         if self._partition is None:
             return there
         if self._partition not in there:
             raise UnknownPartition(topic=self.topic, partition=self._partition)
-        return [self._partition]
+        return {self._partition: there[self._partition]}
 
     def _owners_in(self, found: admin_pb2.TopicDescription) -> dict[int, str]:
         owners = {each.partition: each.owner or self._connections.address for each in found.partitions}
@@ -252,18 +278,41 @@ class TopicReader:
             self._connections.add_known_address(broker)
         return owners
 
-    async def _description(self) -> admin_pb2.TopicDescription:
+    async def describe(self) -> admin_pb2.TopicDescription:
+        """Retries until the timeout."""
         request = admin_pb2.DescribeTopicRequest(name=self.topic)
         return await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
 
+    async def describe_once(self, address: str) -> admin_pb2.TopicDescription:
+        """Asks each known broker once, this one first, until one responds or the time is up."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._connections.timeout_s
+        request = admin_pb2.DescribeTopicRequest(name=self.topic)
+        failure: MillpondError | None = None
+        for each in self._connections.known_addresses(address):
+            if failure is not None and loop.time() >= until:
+                break
+            try:
+                return await self._connections.call_once(
+                    *(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription),
+                    address=each,
+                    timeout_s=self._connections.attempt_s,
+                )
+            except Unavailable as error:
+                failure = error
+        assert failure is not None, "at least one address is known"
+        raise failure
+
     async def save_positions(self) -> None:
-        if self._position_store is None or not self.positions:
+        """Positions in a topic or partition that no longer exists are dropped: the next fetch reports it."""
+        if self._position_store is None or not self.positions or self.is_gone:
             return
-        await self._position_store.renew()
-        if self.positions != self._saved:
-            positions = dict(self.positions)
-            await self._position_store.save(self._topic_id, positions)
-            self._saved = positions
+        with contextlib.suppress(UnknownTopic, UnknownPartition):
+            await self._position_store.renew()
+            if self.positions != self._saved:
+                positions = dict(self.positions)
+                await self._position_store.save(self._topic_id, positions)
+                self._saved = positions
 
     async def release(self) -> None:
         """Called once, at the end."""
@@ -271,17 +320,11 @@ class TopicReader:
             await self._position_store.release()
 
 
-def _ends(found: admin_pb2.TopicDescription) -> dict[int, int]:
-    return {each.partition: each.next for each in found.partitions}
-
-
-def _first(start: arguments.Start, partition: int, end: int, otherwise: int) -> int:
-    """The first position in a partition; `otherwise` if `start` does not name the partition."""
+def _first(start: arguments.Start, partition: admin_pb2.Partition, current: int | None) -> int:
+    """The first position in a partition. If `start` does not name the partition, it is the current position, or else
+    the oldest message."""
     if start == arguments.LATEST:
-        return end
-    return start.get(partition, otherwise) if isinstance(start, Mapping) else _number(start)
-
-
-def _number(start: object) -> int:
-    """The number of a position; 1 for "earliest", since no message has a lower number."""
-    return start if isinstance(start, int) else 1
+        return partition.next
+    if isinstance(start, Mapping):
+        return start.get(partition.partition, current or partition.oldest)
+    return start if isinstance(start, int) else partition.oldest

@@ -86,6 +86,50 @@ async def test_a_topic_that_is_gone_and_comes_again(setting):
         assert values(await consumer.poll()) == [b"new"]
 
 
+@pytest.mark.parametrize("kept", [{}, {"group": "g"}, {"group": "g", "reader": "me"}])
+async def test_a_deleted_topic_is_reported_once_and_the_others_are_read(setting, soon, kept):
+    for topic in ("a", "b"):
+        await setting.produce(topic, b"1")
+    async with setting.consumer(["a", "b"], **kept) as consumer, setting.admin() as admin:
+        assert len((await consumer.poll()).messages) == 2
+        await admin.delete_topic("a")
+        with pytest.raises(UnknownTopic, match="'a'"):
+            await consumer.poll()
+        for value in (b"2", b"3"):
+            await setting.produce("b", value)
+            assert values(await consumer.poll()) == [value]
+        assert values(await consumer.poll(wait=0.2)) == []
+        await setting.produce("a", b"new")
+        assert values(await consumer.poll(wait=5.0)) == [b"new"]
+        await admin.delete_topic("b")
+    async with setting.consumer("a", **kept) as consumer:
+        assert values(await consumer.poll()) == ([] if kept else [b"new"]), "the close has kept it"
+
+
+async def test_a_consumer_whose_topics_are_all_deleted_reports_it_at_every_poll(setting):
+    for topic in ("a", "b"):
+        await setting.produce(topic, b"1")
+    async with setting.consumer(["a", "b"], group="g") as consumer, setting.admin() as admin:
+        await consumer.poll()
+        for topic in ("a", "b"):
+            await admin.delete_topic(topic)
+        for _ in range(4):
+            with pytest.raises(UnknownTopic):
+                await consumer.poll()
+        await setting.produce("b", b"new")
+        with pytest.raises(UnknownTopic, match="'a'"):
+            await consumer.poll()
+        assert values(await consumer.poll()) == [b"new"]
+
+
+async def test_positions_of_partitions_that_are_gone_do_not_prevent_a_poll(setting):
+    await setting.create("t", 3)
+    async with setting.consumer("t", group="g") as consumer:
+        await consumer.positions()
+        await make_anew(setting, "t", b"new")
+        assert values(await consumer.poll()) == [b"new"]
+
+
 async def test_positions_in_a_file_are_those_of_one_topic(setting, tmp_path):
     at = tmp_path / "at.json"
     await setting.produce("t", b"old", b"old")

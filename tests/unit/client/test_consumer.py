@@ -96,6 +96,17 @@ async def test_strict_refuses_what_is_not_there(setting, read_from):
             await consumer.poll()
 
 
+@pytest.mark.parametrize("start", [{}, {"read_from": "earliest"}, {"read_from": {}}, {"group": "g"}])
+async def test_strict_begins_at_the_oldest_message_there_is(setting, start):
+    await setting.produce("t", b"a", b"b", b"c")
+    async with setting.admin() as admin:
+        await admin.delete_messages("t", before=2)
+    async with setting.consumer("t", strict=True, **start) as consumer:
+        assert numbers(await consumer.poll()) == [2, 3]
+        await consumer.seek("earliest")
+        assert numbers(await consumer.poll()) == [2, 3]
+
+
 # -- where to begin --------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +170,28 @@ async def test_newest_means_from_the_first_poll_on(setting):
         assert await consumer.positions() == {0: 2}
         await setting.produce("t", b"new")
         assert values(await consumer.poll()) == [b"new"]
+
+
+@pytest.mark.parametrize(
+    ("start", "before", "after"),
+    [
+        ({}, None, 3),
+        ({"read_from": "latest"}, None, 3),
+        ({"read_from": datetime.fromtimestamp(2, UTC)}, None, 3),
+        ({"read_from": 2, "group": "g"}, None, 3),
+        ({"read_from": 2}, 2, 3),
+        ({"offset": 1}, 2, 3),
+        ({"read_from": {0: 2}}, {0: 2}, 3),
+    ],
+)
+async def test_the_position_is_not_known_before_the_first_poll_unless_it_is_a_number(
+    setting, start, before, after
+):
+    await setting.produce("t", b"a", b"b")
+    async with setting.consumer("t", **start) as consumer:
+        assert consumer.read_from == before
+        await consumer.poll()
+        assert consumer.read_from == after
 
 
 async def test_what_a_poll_says_can_be_given_to_a_new_consumer(setting):
@@ -371,6 +404,41 @@ async def test_a_group_keeps_the_positions_of_several_topics(setting):
         async with setting.consumer(["a", "b"], group="g", reader="me") as consumer:
             seen += placed(await consumer.poll(messages_max=2))
     assert sorted(seen) == [("a", 0, 1), ("a", 0, 2), ("b", 0, 1), ("b", 0, 2)]
+
+
+async def test_a_topic_recovers_while_another_one_is_busy(setting):
+    await setting.produce("a", b"1")
+    await setting.produce("b", b"2")
+    async with setting.consumer(["a", "b"]) as consumer:
+        await consumer.positions()
+        readers = {each.topic: each for each in consumer._readers}
+        readers["a"]._owners = {0: NOBODY}  # as after a broker has died
+        assert placed(await consumer.poll()) == [("b", 0, 1)]
+        await setting.produce("b", b"3")
+        assert placed(await consumer.poll()) == [("a", 0, 1), ("b", 0, 2)]
+
+
+async def test_an_error_of_a_topic_is_raised_although_another_one_is_busy(setting):
+    await setting.produce("a", b"1")
+    async with setting.consumer(["a", "b"], read_from={"a": 99}, strict=True) as consumer:
+        await setting.produce("b", b"2")
+        assert placed(await consumer.poll()) == [("b", 0, 1)]
+        await setting.produce("b", b"3")
+        with pytest.raises(OffsetOutOfRange):
+            await consumer.poll()
+        assert placed(await consumer.poll()) == [("b", 0, 2)]
+        await consumer.seek({"a": 1})
+        assert placed(await consumer.poll()) == [("a", 0, 1)]
+
+
+async def test_partitions_are_looked_up_at_another_broker_if_the_owner_is_gone(setting):
+    await setting.produce("t", b"1")
+    async with setting.consumer("t") as consumer:
+        await consumer.positions()
+        reader = consumer._readers[0]
+        reader._owners, reader.refresh_at = {0: NOBODY}, 0.0
+        await reader.refresh_metadata()
+        assert reader._owners == {0: setting.address}
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------

@@ -124,6 +124,82 @@ async def test_a_poll_that_cannot_keep_the_last_positions_hands_out_nothing(sett
         assert values(await consumer.poll()) == [b"b"]
 
 
+async def test_a_close_during_a_poll_keeps_the_positions_of_all_topics(setting, monkeypatch):
+    for topic in ("a", "b"):
+        await setting.produce(topic, b"1", b"2")
+    consumer = setting.consumer(["a", "b"], group="g")
+    await consumer.poll(messages_max=1)
+    saved = []
+    for each in consumer._readers:
+
+        async def save(_, read_from, topic=each.topic):
+            saved.append(topic)
+            consumer._take(1)  # as a poll does at the same time
+
+        monkeypatch.setattr(each._position_store, "save", save)
+    await consumer.close()
+    assert sorted(saved) == ["a", "b"]
+
+
+# -- iterations ------------------------------------------------------------------------------------------------------
+
+
+async def test_an_iteration_that_ends_early_skips_nothing(setting, kept):
+    await setting.produce("t", b"a", b"b", b"c")
+    async with setting.consumer("t", **kept) as consumer:
+        async for message in consumer:
+            assert message.value == b"a"
+            assert consumer.read_from == 2
+            break
+    async with setting.consumer("t", **kept) as consumer:
+        assert values(await consumer.poll()) == [b"a", b"b", b"c"], "the first was not processed"
+
+
+async def test_a_message_counts_as_processed_when_the_next_one_is_requested(setting, kept):
+    await setting.produce("t", b"a", b"b", b"c")
+    async with setting.consumer("t", **kept) as consumer:
+        async for message in consumer:
+            if message.value == b"b":
+                break
+    async with setting.consumer("t", **kept) as consumer:
+        async for message in consumer:
+            assert message.value == b"b"
+            await consumer.commit()
+            break
+    async with setting.consumer("t", **kept) as consumer:
+        assert values(await consumer.poll()) == [b"c"], "a commit counts the message as processed"
+
+
+async def test_another_iteration_or_a_poll_continues_where_an_iteration_ended(setting, kept):
+    await setting.produce("t", b"a", b"b", b"c")
+    async with setting.consumer("t", **kept) as consumer:
+        first, second = aiter(consumer), aiter(consumer)
+        assert (await anext(first)).value == b"a"
+        assert await consumer.positions() == {0: 2}
+        assert (await anext(second)).value == b"b"
+        assert values(await consumer.poll()) == [b"c"]
+        await consumer.seek(2)
+        assert (await anext(first)).value == b"b"
+
+
+async def test_an_iteration_keeps_positions_once_for_each_poll(setting, monkeypatch):
+    await setting.produce("t", *[b"x"] * 10)
+    async with setting.consumer("t", group="g") as consumer:
+        store, saved = consumer._readers[0]._position_store, []
+        save = store.save
+
+        async def noting(topic_id, read_from):
+            saved.append(dict(read_from))
+            await save(topic_id, read_from)
+
+        monkeypatch.setattr(store, "save", noting)
+        async for message in consumer:
+            if message.number == 10:
+                break
+        assert saved == []
+    assert saved == [{0: 10}]
+
+
 # -- in a file -------------------------------------------------------------------------------------------------------
 
 

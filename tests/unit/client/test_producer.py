@@ -171,10 +171,25 @@ async def test_sequences_wrap(setting):
 async def test_what_is_too_large_is_refused_alone(setting):
     async with setting.producer("t") as producer:
         before = await producer.submit(b"before")
-        with pytest.raises(RecordTooLarge):
-            await producer.submit(b"x" * 2_000_000)
+        wrong = await producer.submit(b"x" * 2_000_000)
         after = await producer.submit(b"after")
         assert [(await before).number, (await after).number] == [1, 2]
+        with pytest.raises(RecordTooLarge):
+            await wrong
+
+
+async def test_the_rest_of_many_is_sent_although_one_is_refused(setting):
+    async with setting.producer("t") as producer:
+        with pytest.raises(RecordTooLarge):
+            await producer.send_many([b"a", b"x" * 2_000_000, b"b"])
+    assert [message.value for message in await stored(setting, "t")] == [b"a", b"b"]
+
+
+async def test_a_submit_that_finds_no_broker_returns_its_error_with_the_future():
+    async with AsyncProducer("t", address=NOBODY, timeout=0.2) as producer:
+        future = await producer.submit(b"x")
+        with pytest.raises(Unreachable):
+            await future
 
 
 async def test_what_became_too_large_while_the_producer_was_open_is_refused_alone(setting):

@@ -33,7 +33,12 @@ NOWHERE = "127.0.0.1:1"
         (
             (Consumer, AsyncConsumer),
             {"topics": ["a", "b"], "read_from": {"b": 7}},
-            "topics=['a', 'b'] read_from={'a': 1, 'b': 7} address='127.0.0.1:1'",
+            "topics=['a', 'b'] read_from={'a': None, 'b': 7} address='127.0.0.1:1'",
+        ),
+        (
+            (Consumer, AsyncConsumer),
+            {"topics": "t", "read_from": "latest"},
+            "topics=['t'] read_from=None address='127.0.0.1:1'",
         ),
         (
             (Subscriber, AsyncSubscriber),

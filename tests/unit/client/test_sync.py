@@ -1,6 +1,7 @@
 """The clients without an event loop: many threads, forks, ends of processes."""
 
 import asyncio
+import itertools
 import subprocess
 import sys
 import threading
@@ -248,6 +249,31 @@ def test_iterating(address):
         assert next(messages).value == b"a"
         producer.send(b"b")
         assert next(messages).value == b"b"
+
+
+def test_an_iteration_that_ends_early_skips_nothing(address):
+    with Producer("t", address=address) as producer:
+        producer.send_many([b"a", b"b", b"c"])
+    with Consumer("t", group="g", address=address) as consumer:
+        messages = iter(consumer)  # still open when the consumer is closed
+        assert [next(messages).value, next(messages).value] == [b"a", b"b"]
+        assert consumer.read_from == 3
+    with Consumer("t", group="g", address=address) as consumer:
+        for message in consumer:
+            assert message.value == b"b"
+            break
+        assert [message.value for message in consumer.poll().messages] == [b"c"]
+    with Consumer("t", group="g", address=address) as consumer:
+        assert consumer.positions() == {0: 4}
+
+
+def test_threads_that_iterate_get_different_messages(address):
+    with Producer("t", address=address) as producer:
+        producer.send_many([b"%d" % number for number in range(400)])
+    seen = []
+    with Consumer("t", address=address) as consumer:
+        in_threads(lambda _: seen.extend(itertools.islice(iter(consumer), 100)), 4)
+    assert sorted(message.number for message in seen) == list(range(1, 401))
 
 
 def test_a_poll_that_is_interrupted_takes_nothing(address):

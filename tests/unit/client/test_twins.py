@@ -46,11 +46,13 @@ SYNC_NAMES = {
     "__aexit__": "__exit__",
 }
 INSIDE = {
+    AsyncConsumer: {"lend"},
     AsyncProducer: {"in_topic", "connections"},
     AsyncPublisher: {"in_topic", "referring", "carried_bytes_max"},
     AsyncTransaction: {"request", "conclude"},
 }
 """Of the library itself."""
+INSIDE_ATTRIBUTES = {"producer"}
 CONSTRUCTED_BY_THE_LIBRARY = (Transaction, Delivery)
 OWN_DOCSTRINGS = {
     "Subscriber.run": "it has threads",
@@ -116,6 +118,16 @@ def test_twins_are_constructed_in_the_same_way(twin):
     assert shape(twin.__init__) == shape(TWINS[twin].__init__)
     hints = [typing.get_type_hints(each.__init__) for each in (twin, TWINS[twin])]
     assert hints[0] == hints[1]
+
+
+@pytest.mark.parametrize("twin", [Producer, Publisher, Payloads, Consumer, Subscriber])
+async def test_twins_have_the_same_attributes(twin):
+    named = {"subscription": "s"} if twin is Subscriber else {}
+    clients = [each("t", **named, address="127.0.0.1:1") for each in (twin, TWINS[twin])]
+    first, second = ({name for name in vars(each) if not name.startswith("_")} for each in clients)
+    assert first == second - INSIDE_ATTRIBUTES
+    clients[0].close()
+    await clients[1].close()
 
 
 @for_each("pair", [*pairs()])
