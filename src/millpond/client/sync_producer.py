@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from millpond.client import arguments, forks
 from millpond.client.background import background, on_background_loop, run
-from millpond.client.calls import ServerAddresses
+from millpond.client.calls import BACKOFF_MAX_S, ServerAddresses
 from millpond.client.lane import QueuedRecord
 from millpond.client.message import MessageHeaders, Placed, Sent, record_of, records_of
 from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, TIMEOUT_S, AsyncProducer
@@ -75,18 +75,26 @@ class TopicInbox:
 
     async def _move_some(self) -> None:
         """Every error goes to the callers that wait for the messages."""
-        refusal: Exception | None = None
         try:
             await self._producer.ready()
         except Exception as error:  # noqa: BLE001
-            refusal = error
+            moved_bytes = self._refuse_some(error)
+        else:
+            moved_bytes = await self._put_some()
+        with self._changing:
+            self._inbox_bytes -= moved_bytes
+            if (
+                self._inbox_bytes <= self._inbox_bytes_max // 2
+            ):  # otherwise callers would be woken up for one or two messages
+                self._has_room.notify_all()
+
+    async def _put_some(self) -> int:
+        """Returns the bytes of the messages that are no longer in the inbox."""
         moved_bytes = 0
         for _ in range(min(MOVE_BATCH_MAX, len(self._inbox))):
             entry, partition, deadline = self._inbox.popleft()
             moved_bytes += entry.size
             try:
-                if refusal is not None:
-                    raise refusal
                 self._producer.put(entry, partition, deadline)
             except STALE:
                 await self._place(entry, partition, deadline)
@@ -94,12 +102,17 @@ class TopicInbox:
                 _refuse(entry, error)
             if not self._producer.has_room:
                 break
-        with self._changing:
-            self._inbox_bytes -= moved_bytes
-            if (
-                self._inbox_bytes <= self._inbox_bytes_max // 2
-            ):  # otherwise callers would be woken up for one or two messages
-                self._has_room.notify_all()
+        return moved_bytes
+
+    def _refuse_some(self, error: Exception) -> int:
+        """Refuses all messages that have no time for another attempt, since that would take a whole timeout."""
+        refused_bytes, refused, last_attempt_at = 0, 0, time.monotonic() + BACKOFF_MAX_S
+        while self._inbox and (refused < MOVE_BATCH_MAX or self._inbox[0][2] <= last_attempt_at):
+            entry, _, _ = self._inbox.popleft()
+            refused_bytes += entry.size
+            refused += 1
+            _refuse(entry, error)
+        return refused_bytes
 
     async def _place(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
         try:

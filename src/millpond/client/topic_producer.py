@@ -59,8 +59,8 @@ class TopicProducer:
     # -- sending ----------------------------------------------------------------------------------------------
 
     async def submit_record(self, record: Record, partition: int | None = None) -> "asyncio.Future[Placed]":
-        """Returns as soon as the message is queued, or refused: the future has the error, so that later messages are not
-        affected. Waits until the topic is known and the buffer has room."""
+        """Returns as soon as the message is queued. If it is refused, the future has the error. Waits until the topic
+        is known and the buffer has room."""
         if partition is not None:
             partition = arguments.number("partition", partition)
         loop = asyncio.get_running_loop()

@@ -96,8 +96,11 @@ CONFIGS = (1, "text", [("a", "b")], {"a": 1}, {"a": None}, {1: "b"}, {"a": True}
 ALTERED_CONFIGS = tuple(each for each in CONFIGS if each != {"a": None})
 SUBSCRIPTION_CONFIGS = (1, "text", [("a", "b")], {"a": 1.5}, {"a": None}, {1: "b"}, {"a": True})
 WRONG_POSITIONS = ({0: 1.0}, {0: True}, {0: "latest"}, {"0": 1}, {-1: 1}, {True: 1})
-READ_FROM = (0, -1, 2**63, {0: 2**63}, "newest", "oldest", True, 1.5, b"earliest", [1], {0: 0}, *WRONG_POSITIONS)
-OFFSET = (-1, 2**63 - 1, {0: 2**63 - 1}, "earliest", True, 1.5, b"0", [1], datetime.now(UTC), {0: -1}, *WRONG_POSITIONS)
+TOO_LARGE = (2**63, {0: 2**63})
+READ_FROM = (0, -1, "newest", "oldest", True, 1.5, b"earliest", [1], {0: 0}, *TOO_LARGE, *WRONG_POSITIONS)
+TOO_LARGE_OFFSET = (2**63 - 1, {0: 2**63 - 1})
+WRONG_OFFSET = (-1, "earliest", True, 1.5, b"0", [1], datetime.now(UTC), {0: -1})
+OFFSET = (*WRONG_OFFSET, *TOO_LARGE_OFFSET, *WRONG_POSITIONS)
 START = {"read_from": READ_FROM, "offset": OFFSET}
 ONE_START = {"read_from": (*READ_FROM, {0: 1}), "offset": (*OFFSET, {0: 1})}
 FUNCTION = (None, 1, "print")
@@ -266,6 +269,7 @@ NO_ARGUMENTS |= {
     "set_result",
 }
 INSIDE = {
+    "lend",
     "in_topic",
     "referring",
     "carried_bytes_max",

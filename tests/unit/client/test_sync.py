@@ -5,6 +5,7 @@ import itertools
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -214,6 +215,16 @@ def test_nobody_there():
     for sent in sents:
         with pytest.raises(Unreachable):
             sent.result(0)
+
+
+def test_however_many_messages_wait_for_a_broker_that_is_not_there_they_fail_in_time():
+    with Producer("t", address=NOBODY, timeout=1.0) as producer:
+        begun = time.monotonic()
+        sents = [producer.submit(b"x") for _ in range(1_000)]
+        for sent in sents:
+            with pytest.raises(Unreachable):
+                sent.result(30)
+        assert time.monotonic() - begun < 3.0, "and not one timeout for each 200 of them"
 
 
 def test_sent_hears_whatever_comes_first():
