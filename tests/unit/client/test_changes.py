@@ -50,7 +50,7 @@ async def test_a_topic_that_is_made_anew_with_other_partitions(setting):
     async with setting.consumer("t") as consumer:
         assert await consumer.positions() == {0: 1, 1: 1, 2: 1}
         await make_anew(setting, "t", b"a", partitions=2)
-        assert values(await consumer.poll(wait=5.0)) == [b"a"]
+        assert values(await consumer.poll(wait=30.0)) == [b"a"]
         assert await consumer.positions() in ({0: 2, 1: 1}, {0: 1, 1: 2})
 
 
@@ -100,7 +100,7 @@ async def test_a_deleted_topic_is_reported_once_and_the_others_are_read(setting,
             assert values(await consumer.poll()) == [value]
         assert values(await consumer.poll(wait=0.2)) == []
         await setting.produce("a", b"new")
-        assert values(await consumer.poll(wait=5.0)) == [b"new"]
+        assert values(await consumer.poll(wait=30.0)) == [b"new"]
         await admin.delete_topic("b")
     async with setting.consumer("a", **kept) as consumer:
         assert values(await consumer.poll()) == ([] if kept else [b"new"]), "the close has kept it"
@@ -288,15 +288,15 @@ async def test_without_an_event_loop(setting, soon):
             Consumer("t", address=setting.address) as consumer,
         ):
             producer.send(b"a")
-            assert values(consumer.poll(wait=5.0)) == [b"a"]
+            assert values(consumer.poll(wait=30.0)) == [b"a"]
             grow()
             sents = [producer.submit(b"%d" % number, partition=2) for number in range(50)]
             assert [sent.result().number for sent in sents] == list(range(1, 51))
             with pytest.raises(UnknownPartition):
                 producer.send(b"c", partition=3)
-            assert len(consumer.poll(wait=5.0).messages) > 0
+            assert len(consumer.poll(wait=30.0).messages) > 0
             consumer.seek({2: 50})
-            assert values(consumer.poll(wait=5.0)) == [b"49"]
+            assert values(consumer.poll(wait=30.0)) == [b"49"]
 
     def grow():
         done = threading.Event()

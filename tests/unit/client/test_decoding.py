@@ -86,7 +86,7 @@ async def test_messages_before_it_then_an_error_then_what_follows(damaged):
         assert values(await consumer.poll()) == [b"2"]
         for _ in range(2):
             with pytest.raises(UnreadableBatch) as caught:
-                await consumer.poll(wait=5.0)
+                await consumer.poll(wait=30.0)
             assert facts(caught.value) == (0, 3, 7)
             assert consumer.read_from == 4
         await consumer.seek(caught.value.facts["next_offset"] + 1)
