@@ -19,6 +19,7 @@ from millpond.model.errors import (
     OffsetOutOfRange,
     Stopping,
     TopicReplaced,
+    UnknownPartition,
     UnknownTopic,
     UnreadableBatch,
 )
@@ -277,8 +278,9 @@ class Poller:
     async def _error_for_caller(
         self, request: PollRequest, error: MillpondError, topic_partition: TopicPartition
     ) -> MillpondError:
-        """The error for the caller. `UnknownTopic` gets the topic's name, because the log knows only the id."""
-        if isinstance(error, UnknownTopic):
+        """The error for the caller. The log and the catalog know only the topic's id. The partition existed when the
+        poll began, and a topic loses partitions only when it is deleted."""
+        if isinstance(error, UnknownTopic | UnknownPartition):
             return UnknownTopic(topic=request.topic)
         return self._owners.explain(error, topic_partition)
 

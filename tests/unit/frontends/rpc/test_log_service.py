@@ -6,6 +6,7 @@ import grpc
 import pytest
 from tests.unit.frontends.rpc.wire import details_of, serving, values
 
+from millpond.catalog import topics
 from millpond.model.clock import SystemClock
 from millpond.model.errors import CorruptBatch
 from millpond.records import Record, build_batch, iter_records
@@ -431,6 +432,16 @@ async def test_a_waiting_poll_names_the_topic_that_was_deleted():
         await broker.administration.delete_topic("t")
         with pytest.raises(grpc.aio.AioRpcError, match="There is no topic 't'"):
             await waiting
+
+
+async def test_a_poll_names_a_topic_that_only_the_catalog_knows_to_be_deleted():
+    """Its first read of committed messages asks the catalog for open transactions, and there is no partition."""
+    async with serving() as (broker, wire):
+        await wire.produce("t", b"one")
+        with broker.database.write() as tx:
+            topics.delete(tx, "t", now_ms=broker.clock.now_ms())
+        with pytest.raises(grpc.aio.AioRpcError, match="There is no topic 't'"):
+            await wire.poll("t")
 
 
 async def test_a_stream_of_a_whole_topic_reads_partitions_that_are_added(monkeypatch):
