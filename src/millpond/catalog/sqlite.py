@@ -139,7 +139,10 @@ class SqliteDatabase:
     def lock(self) -> None:
         """Lock out other processes. The caller already holds this process's write lock."""
         started = time.perf_counter()
-        self._refuse_if_unusable()
+        if self._closed:
+            raise CatalogUnavailable(reason="the catalog is closed")
+        if self._failure is not None:
+            raise CatalogFailed(**self._failure.facts) from self._failure
         fcntl.flock(self._lock_file, fcntl.LOCK_EX)
         self.longest_wait_ms = max(self.longest_wait_ms, (time.perf_counter() - started) * 1000)
 
@@ -164,12 +167,6 @@ class SqliteDatabase:
                 raise
         self.make_room()
         return _connect(self._path)
-
-    def _refuse_if_unusable(self) -> None:
-        if self._closed:
-            raise CatalogUnavailable(reason="the catalog is closed")
-        if self._failure is not None:
-            raise CatalogFailed(**self._failure.facts) from self._failure
 
     def _return_reader(self, connection: apsw.Connection) -> None:
         if self._closed:
