@@ -96,7 +96,7 @@ class SqliteDatabase:
         try:
             with _errors_translated(), _flocked(self._lock_file):
                 self._writer = self._connect()
-                self._seen_version = self._data_version()
+                self._seen_version: int = self._writer.pragma("data_version")
         except BaseException:
             os.close(self._lock_file)
             raise
@@ -117,7 +117,7 @@ class SqliteDatabase:
     def has_foreign_commits(self) -> bool:
         """The writer connection's data_version changes only when another connection commits."""
         with self._write_lock, _errors_translated():
-            version = self._data_version()
+            version: int = self._writer.pragma("data_version")
         changed = version != self._seen_version
         self._seen_version = version
         return changed
@@ -182,10 +182,6 @@ class SqliteDatabase:
         except queue.Empty:
             with _errors_translated():
                 return self._connect()
-
-    def _data_version(self) -> int:
-        version: int = self._writer.pragma("data_version")
-        return version
 
 
 class SqliteMemoryDatabase:
