@@ -230,8 +230,15 @@ class Flusher:
     def _launch(self, buffer: FlushBuffer, joint_operation: CommitOperation | None = None) -> None:
         if not buffer.appends:
             return
-        flush = self._lay_out(buffer, joint_operation)
         partitions, is_joint = frozenset(buffer.appends), joint_operation is not None
+        epoch_of = self._joint_epoch_of if is_joint else self._epoch_of
+        epochs = {topic_partition: epoch_of(topic_partition) for topic_partition in buffer.appends}
+        sealed_at = self._loop.time()
+        if self._may_store_inline(buffer.bytes) and self._budget.take(buffer.bytes, sealed_at):
+            flush = Flush(buffer, lay_out_inline(buffer, epochs), None, sealed_at, joint_operation)
+        else:
+            layout = lay_out(buffer, epochs)
+            flush = Flush(buffer, layout.shares, layout, sealed_at, joint_operation)
         self.flushes += 1
         if self._uploads is not None and flush.layout is not None:
             flight = self._flights.launch(flush, partitions, uploads=True, is_joint=is_joint)
@@ -240,14 +247,6 @@ class Flusher:
         else:
             self._flights.launch(flush, partitions, uploads=False, is_joint=is_joint)
             self._submit_ready()
-
-    def _lay_out(self, buffer: FlushBuffer, joint_operation: CommitOperation | None) -> Flush:
-        epoch_of = self._epoch_of if joint_operation is None else self._joint_epoch_of
-        epochs = {topic_partition: epoch_of(topic_partition) for topic_partition in buffer.appends}
-        if self._may_store_inline(buffer.bytes) and self._budget.take(buffer.bytes, self._loop.time()):
-            return Flush(buffer, lay_out_inline(buffer, epochs), None, self._loop.time(), joint_operation)
-        layout = lay_out(buffer, epochs)
-        return Flush(buffer, layout.shares, layout, self._loop.time(), joint_operation)
 
     def _on_uploaded(self, flight: Flight[Flush], upload: "asyncio.Future[Location]") -> None:
         error = upload.exception()
