@@ -148,7 +148,7 @@ class Broker(HasParts):
             base = self._open_storage(undo)
             self.node_id = self._join(base)
             self._failure = asyncio.get_running_loop().create_future()
-            self._parts = build_parts(settings, base, self.node_id, self._substitutes, self._on_failure)
+            self._set_parts(build_parts(settings, base, self.node_id, self._substitutes, self._on_failure))
             await self._start_parts()
             undo.push_async_callback(self._stop_parts)
             self._has_served = True

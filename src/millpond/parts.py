@@ -12,7 +12,6 @@ from millpond.maintenance import Maintenance, resume
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
 from millpond.model.ids import Session
-from millpond.objects.disk_reserve import Reserve
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
@@ -208,92 +207,27 @@ def _has_space() -> None:
 
 
 class HasParts:
-    """The parts of a broker as its attributes. They exist once it has started, and stay when it has stopped. One
-    property for each part, so there are more than 20."""
+    """The parts of a broker as its attributes. They exist once it has started, and stay when it has stopped."""
 
-    _parts: Parts | None = None
-
-    @property
-    def parts(self) -> Parts:
-        assert self._parts is not None, "start() comes first"
-        return self._parts
-
-    @property
-    def reserve(self) -> Reserve | None:
-        return self.parts.disk.reserve
-
-    @property
-    def database(self) -> Database:
-        return self.parts.database
-
-    @property
-    def store(self) -> ObjectStore:
-        return self.parts.store
-
-    @property
-    def lease(self) -> Lease:
-        return self.parts.lease
-
-    @property
-    def topology(self) -> TopologyView:
-        return self.parts.topology
-
-    @property
-    def peers(self) -> Peers:
-        return self.parts.peers
-
-    @property
-    def log(self) -> Log:
-        return self.parts.log
-
-    @property
-    def owned_shards(self) -> OwnedShards:
-        return self.parts.owned_shards
-
-    @property
-    def maintenance(self) -> Maintenance:
-        return self.parts.maintenance
-
-    @property
-    def transactions(self) -> Transactions:
-        return self.parts.transactions
-
-    @property
-    def groups(self) -> Groups:
-        return self.parts.groups
-
-    @property
-    def queues(self) -> Queues:
-        return self.parts.queues
-
-    @property
-    def pulling(self) -> PullConsumers:
-        return self.parts.pulling
-
-    @property
-    def membership(self) -> Membership:
-        return self.parts.membership
-
-    @property
-    def owners(self) -> Owners:
-        return self.parts.owners
-
-    @property
-    def messages(self) -> MessageWriter:
-        return self.parts.messages
-
-    @property
-    def payloads(self) -> PayloadTransfers:
-        return self.parts.payloads
-
-    @property
-    def poller(self) -> Poller:
-        return self.parts.poller
-
-    @property
-    def administration(self) -> Administration:
-        return self.parts.administration
-
-    @property
-    def cluster(self) -> ClusterAdministration:
-        return self.parts.cluster
+    def _set_parts(self, parts: Parts) -> None:
+        self.parts = parts
+        self.reserve = parts.disk.reserve
+        self.database = parts.database
+        self.store = parts.store
+        self.lease = parts.lease
+        self.topology = parts.topology
+        self.peers = parts.peers
+        self.log = parts.log
+        self.owned_shards = parts.owned_shards
+        self.maintenance = parts.maintenance
+        self.transactions = parts.transactions
+        self.groups = parts.groups
+        self.queues = parts.queues
+        self.pulling = parts.pulling
+        self.membership = parts.membership
+        self.owners = parts.owners
+        self.messages = parts.messages
+        self.payloads = parts.payloads
+        self.poller = parts.poller
+        self.administration = parts.administration
+        self.cluster = parts.cluster

@@ -154,18 +154,18 @@ OWN = (
     ),
     _dispatcher(
         "a suspended consumer is served like the others",
-        "by_credit = [(each.suspended, -each.credit",
-        "by_credit = [(False, -each.credit",
+        "(each.suspended, -each.consumer_credit.messages",
+        "(False, -each.consumer_credit.messages",
     ),
     _dispatcher(
         "the consumer with least room is served first",
-        "by_credit = [(each.suspended, -each.credit",
-        "by_credit = [(each.suspended, each.credit",
+        "(each.suspended, -each.consumer_credit.messages",
+        "(each.suspended, each.consumer_credit.messages",
     ),
     _dispatcher(
         "the one that came last is served first",
-        "-each.credit, each.number, each)",
-        "-each.credit, -each.number, each)",
+        "-each.consumer_credit.messages, each.number, each)",
+        "-each.consumer_credit.messages, -each.number, each)",
     ),
     Mutant("bytes are not used up", TRACKED, "            self.bytes -= size", "            pass"),
     Mutant(

@@ -100,12 +100,11 @@ def append(
             results[share.topic_partition] = AppendedShare(end - share.records, epoch, log_start)
         else:
             results[share.topic_partition] = _refusal(tx, share.topic_partition)
-    _check_producers(tx, [share for share in ordered if share.topic_partition in placed], results, now_ms)
     locked = [share for share in ordered if share.topic_partition in placed]
-    _return_offsets(
-        tx, [share for share in locked if not isinstance(results[share.topic_partition], AppendedShare)]
-    )
+    _check_producers(tx, locked, results, now_ms)
     accepted = [share for share in locked if isinstance(results[share.topic_partition], AppendedShare)]
+    refused = [share for share in locked if not isinstance(results[share.topic_partition], AppendedShare)]
+    tx.each(RETURN_OFFSETS, [(each.records, each.length, *each.topic_partition) for each in refused])
     _insert(tx, accepted, placed, new_object, now_ms)
     return [results[share.topic_partition] for share in shares]
 
@@ -191,10 +190,6 @@ def _touch_transactions(tx: CatalogTransaction, share: AppendShare, base_offset:
             raise InvalidTransactionState(producer_id=batch.producer_id)
     firsts = [base_offset + batch.offset for batch in batches]
     tx.each(TOUCH_TRANSACTION, [(first, *key) for first, key in zip(firsts, keys, strict=True)])
-
-
-def _return_offsets(tx: CatalogTransaction, refused: Sequence[AppendShare]) -> None:
-    tx.each(RETURN_OFFSETS, [(share.records, share.length, *share.topic_partition) for share in refused])
 
 
 def _insert(

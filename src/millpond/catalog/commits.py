@@ -58,7 +58,7 @@ class OperationResult:
     value: Json = None
     error: MillpondError | None = None
     kept: str = field(default="", compare=False, repr=False)
-    """The value as it is stored with the commit."""
+    """The value or error as it is stored with the commit."""
 
 
 class Committer:
@@ -121,7 +121,8 @@ class Committer:
                 taken = writers.claim_commit_number(tx, self._session, self._lane, number, token)
                 if taken is None:
                     outcomes = _run_all(tx, operations)
-                    writers.store_result(tx, self._session, self._lane, _encode(outcomes))
+                    kept = ",".join([outcome.kept for outcome in outcomes])
+                    writers.store_result(tx, self._session, self._lane, f"[{kept}]")
         except _OnlyOneRefusedError as refused:
             return [OperationResult(error=refused.error)]
         if taken is None:
@@ -178,15 +179,7 @@ def _run(tx: CatalogTransaction, operation: CommitOperation) -> OperationResult:
     except CatalogUnavailable:
         raise
     except MillpondError as error:
-        return OperationResult(error=error)
-
-
-def _encode(outcomes: Sequence[OperationResult]) -> str:
-    return f"[{','.join(_encode_one(outcome) for outcome in outcomes)}]"
-
-
-def _encode_one(outcome: OperationResult) -> str:
-    return outcome.kept if outcome.error is None else _to_json([None, encode_error(outcome.error)])
+        return OperationResult(error=error, kept=_to_json([None, encode_error(error)]))
 
 
 def _decode(result: str) -> list[OperationResult]:

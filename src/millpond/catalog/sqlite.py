@@ -96,7 +96,7 @@ class SqliteDatabase:
         try:
             with _errors_translated(), _flocked(self._lock_file):
                 self._writer = self._connect()
-                self._seen_version = self._data_version()
+                self._seen_version: int = self._writer.pragma("data_version")
         except BaseException:
             os.close(self._lock_file)
             raise
@@ -117,7 +117,7 @@ class SqliteDatabase:
     def has_foreign_commits(self) -> bool:
         """The writer connection's data_version changes only when another connection commits."""
         with self._write_lock, _errors_translated():
-            version = self._data_version()
+            version: int = self._writer.pragma("data_version")
         changed = version != self._seen_version
         self._seen_version = version
         return changed
@@ -139,7 +139,10 @@ class SqliteDatabase:
     def lock(self) -> None:
         """Lock out other processes. The caller already holds this process's write lock."""
         started = time.perf_counter()
-        self._refuse_if_unusable()
+        if self._closed:
+            raise CatalogUnavailable(reason="the catalog is closed")
+        if self._failure is not None:
+            raise CatalogFailed(**self._failure.facts) from self._failure
         fcntl.flock(self._lock_file, fcntl.LOCK_EX)
         self.longest_wait_ms = max(self.longest_wait_ms, (time.perf_counter() - started) * 1000)
 
@@ -165,12 +168,6 @@ class SqliteDatabase:
         self.make_room()
         return _connect(self._path)
 
-    def _refuse_if_unusable(self) -> None:
-        if self._closed:
-            raise CatalogUnavailable(reason="the catalog is closed")
-        if self._failure is not None:
-            raise CatalogFailed(**self._failure.facts) from self._failure
-
     def _return_reader(self, connection: apsw.Connection) -> None:
         if self._closed:
             connection.close()
@@ -185,10 +182,6 @@ class SqliteDatabase:
         except queue.Empty:
             with _errors_translated():
                 return self._connect()
-
-    def _data_version(self) -> int:
-        version: int = self._writer.pragma("data_version")
-        return version
 
 
 class SqliteMemoryDatabase:

@@ -55,7 +55,8 @@ class Admitted(NamedTuple):
 def admit(data: Buffer, config: TopicConfig, *, now_ms: int) -> Admitted:
     """Check the batches; return the bytes to append and their headers."""
     headers = validate(data, max_batch_bytes=config.max_message_bytes)
-    _check_idempotent(headers)
+    if len(headers) > 1 and any(header.is_idempotent for _, header in headers):  # Kafka's rule
+        raise InvalidRecord(reason="an idempotent producer sends one batch per partition at a time")
     if config.append_time:
         data = with_append_time(data, now_ms)
         return Admitted(data, list(walk(data)), now_ms, timestamp=now_ms)
@@ -167,12 +168,6 @@ def _with_codec(
     if largest > config.max_message_bytes:
         raise RecordTooLarge(size=largest, limit=config.max_message_bytes)
     return data, headers
-
-
-def _check_idempotent(headers: BatchHeaders) -> None:
-    """Kafka's rule: an idempotent producer sends one batch per partition and request."""
-    if len(headers) > 1 and any(header.is_idempotent for _, header in headers):
-        raise InvalidRecord(reason="an idempotent producer sends one batch per partition at a time")
 
 
 def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:

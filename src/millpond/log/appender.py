@@ -59,11 +59,9 @@ class Appender:
             config = self._topics.config(topic_partition.topic_id)
             admitted = admit(data, config, now_ms=self._clock.now_ms())
             is_inspected = needs_inspection(admitted, config)
-            if (
-                not is_inspected
-                and not partition.queued_appends
-                and not _awaits_sequences(partition, admitted)
-            ):
+            # If the catalog is read for this producer's earlier sequences, its later batches must wait for this one.
+            awaits_sequences = admitted.headers[0][1].producer_id >= 0 and partition.sequences.stale
+            if not is_inspected and not awaits_sequences and not partition.queued_appends:
                 return await self._accept(partition, admitted)
             partition.queued_appends += 1
             try:
@@ -103,14 +101,15 @@ class Appender:
         """Add admitted batches to a buffer, unless they repeat earlier ones."""
         topic_partition = partition.topic_partition
         self._backpressure.check_available(topic_partition)
-        await self._backpressure.wait_for_room(len(admitted.data))
-        sequence = sequence_of(admitted.headers[0][1])
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        pending = Pending(topic_partition, admitted, future)
+        sequence = pending.sequence
+        await self._backpressure.wait_for_room(pending.size)
         if sequence is not None and (sequence.transactional or partition.sequences.stale):
             await partition.load_state_for(sequence, self._threads.read)
         self._backpressure.check_available(topic_partition)
         if not self._owned.serves(partition):
             raise NotOwner
-        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         if sequence is not None:
             if self._refused and not partition.sequences.knows(sequence.producer_id):
                 self._refused.check(topic_partition, sequence, self._clock.monotonic_ms())
@@ -122,9 +121,9 @@ class Appender:
                 partition.open_transactions.check(sequence)
                 partition.sequences.expect(sequence, future)
                 self._refused.remove(topic_partition, sequence.producer_id)
-                self._flusher.add(_pending(topic_partition, admitted, future))
+                self._flusher.add(pending)
             return asyncio.shield(known or future)  # a repeat may share it: one caller must not cancel both
-        self._flusher.add(_pending(topic_partition, admitted, future))
+        self._flusher.add(pending)
         return future
 
     # -- several partitions, with any owner -------------------------------------------------------------------
@@ -170,7 +169,7 @@ class Appender:
             raise InvalidRequest(reason="a joint append takes no batches with sequences")
         if needs_inspection(admitted, config):
             admitted = await self._inspect_records(admitted, config)
-        return _pending(topic_partition, admitted, asyncio.get_running_loop().create_future())
+        return Pending(topic_partition, admitted, asyncio.get_running_loop().create_future())
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -186,25 +185,11 @@ class Appender:
         )
 
 
-def _awaits_sequences(partition: LogPartition, admitted: Admitted) -> bool:
-    """Whether the catalog is read for the producer's earlier sequences. Later batches must then wait for this
-    one."""
-    return admitted.headers[0][1].producer_id >= 0 and partition.sequences.stale
-
-
 def _is_small(admitted: Admitted) -> bool:
     """Whether this is one batch with few bytes and records. Only decompressing it shows its decompressed size."""
     if len(admitted.headers) > 1 or len(admitted.data) > INSPECTED_ON_LOOP_BYTES:
         return False
     return admitted.headers[0][1].record_count <= INSPECTED_ON_LOOP_RECORDS
-
-
-def _pending(
-    topic_partition: TopicPartition, admitted: Admitted, future: "asyncio.Future[AppendResult]"
-) -> Pending:
-    return Pending(
-        topic_partition, admitted.data, admitted.headers, future, admitted.timestamp, oldest=admitted.oldest
-    )
 
 
 async def _joint_results(pendings: Sequence[Pending]) -> dict[TopicPartition, AppendResult]:

@@ -54,12 +54,14 @@ class Backpressure:
             self._refusal = None
 
     async def wait_for_room(self, size: int) -> None:
-        """Wait until `size` bytes fit into the buffers' memory limit; first come, first served."""
-        if self._fits(size) and not self._room_lock.locked():
+        """Wait until `size` bytes fit into the buffers' memory limit; first come, first served. One append that is
+        larger than the limit is accepted if it is alone."""
+        held_max = max(self._limits.buffer_bytes_max - size, 0)
+        if self.held_bytes <= held_max and not self._room_lock.locked():
             return
         try:
             async with asyncio.timeout(self._limits.buffer_wait_ms / 1000), self._room_lock:
-                while not self._fits(size):
+                while self.held_bytes > held_max:
                     self._room_freed = self._loop.create_future()
                     await self._room_freed
         except TimeoutError:
@@ -76,10 +78,6 @@ class Backpressure:
         self.held_bytes -= size
         if self._room_freed is not None and not self._room_freed.done():
             self._room_freed.set_result(None)
-
-    def _fits(self, size: int) -> bool:
-        """One append that is larger than the limit is accepted if it is alone."""
-        return self.held_bytes == 0 or self.held_bytes + size <= self._limits.buffer_bytes_max
 
     # -- failures and the end ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millpond.catalog.appends import AppendShare
+from millpond.log.admission import Admitted
 from millpond.model.ids import TopicPartition
 from millpond.model.producers import SequencedBatch
 from millpond.records import BatchHeader, Buffer
@@ -46,24 +47,18 @@ class Pending:
     def __init__(
         self,
         topic_partition: TopicPartition,
-        data: Buffer,
-        headers: list[tuple[int, BatchHeader]],
+        admitted: Admitted,
         future: "asyncio.Future[AppendResult]",
-        timestamp: int,
-        *,
-        oldest: int | None = None,
     ) -> None:
-        """`oldest` is the lowest timestamp of the records if they were read. None: the headers' timestamps
-        count."""
         self.topic_partition = topic_partition
-        self.data = data
-        self.headers = headers
+        self.data = admitted.data
+        self.headers = admitted.headers
         self.future = future
-        self.timestamp = timestamp
-        self.oldest = oldest
-        self.size = len(data)
-        self.records = sum(header.last_offset_delta + 1 for _, header in headers)
-        self.sequence = sequence_of(headers[0][1])
+        self.timestamp = admitted.timestamp
+        self.oldest = admitted.oldest
+        self.size = len(admitted.data)
+        self.records = sum(header.last_offset_delta + 1 for _, header in admitted.headers)
+        self.sequence = sequence_of(admitted.headers[0][1])
 
     def refuse(self, error: Exception) -> None:
         if not self.future.done():

@@ -33,8 +33,8 @@ class Flush:
     """A sealed buffer, laid out. Batches of one partition are its share of the flush."""
 
     __slots__ = (
-        *("buffer", "ends", "is_partial", "joint_operation", "layout", "location", "results"),
-        *("sealed_at", "shares"),
+        *("buffer", "ends", "is_inline", "is_partial", "joint_operation", "layout", "location"),
+        *("results", "sealed_at", "shares"),
     )
 
     def __init__(
@@ -49,6 +49,7 @@ class Flush:
         self.shares = shares
         self.layout = layout
         """None if the flush is stored inline."""
+        self.is_inline = layout is None
         self.sealed_at = sealed_at
         self.joint_operation = joint_operation
         """An operation in the same commit: the flush and the operation are committed together, or neither is."""
@@ -60,10 +61,6 @@ class Flush:
         self.results: tuple[Json, list[ShareResult]] | None = None
         """The results of its shares, encoded and decoded. If the response to COMMIT was lost, the committed result is
         another object, and is decoded."""
-
-    @property
-    def inline(self) -> bool:
-        return self.layout is None
 
     def split(self, topic_partitions: AbstractSet[TopicPartition]) -> "Flush":
         """Move some partitions into a new flush of the same object, to be committed ahead of the rest."""
@@ -100,11 +97,9 @@ class FlushCommitter:
     def append(self, tx: CatalogTransaction, flight: Flight[Flush]) -> Json:
         flush = flight.cargo
         refused_earlier = flight.refused_earlier()
-        shares = [
-            _at_location(share, flush.location)
-            for share in flush.shares
-            if share.topic_partition not in refused_earlier
-        ]
+        shares = [share for share in flush.shares if share.topic_partition not in refused_earlier]
+        if flush.location is not None and (start := flush.location.position):
+            shares = [dataclasses.replace(share, position=start + share.position) for share in shares]
         appended = iter(append(tx, shares, self._new_object(tx, flush), now_ms=self._clock.now_ms()))
         results: list[ShareResult] = [
             FlushFailed() if share.topic_partition in refused_earlier else next(appended)
@@ -161,12 +156,6 @@ def refused_shares(flush: Flush, results: Sequence[ShareResult]) -> frozenset[To
             if not isinstance(result, AppendedShare)
         ]
     )
-
-
-def _at_location(share: AppendShare, location: Location | None) -> AppendShare:
-    if location is None or location.position == 0:
-        return share
-    return dataclasses.replace(share, position=location.position + share.position)
 
 
 def _check_all(results: Sequence[ShareResult]) -> None:

@@ -94,7 +94,11 @@ class Flusher:
         self._committer = FlushCommitter(store, session, clock, check_disk_space)
         self._loop = asyncio.get_running_loop()
         self._budget = ByteBudget(limits.inline_bytes_per_second)
-        self._uploads = self._upload_pool()
+        self._uploads = (
+            ThreadPoolExecutor(limits.uploads_max, thread_name_prefix="millpond-upload")
+            if store.appends_are_uploads
+            else None
+        )
         self._full: deque[FlushBuffer] = deque()
         self._open: FlushBuffer | None = None
         self._flights: Flights[Flush] = Flights()
@@ -160,7 +164,7 @@ class Flusher:
         self._drained = asyncio.Event()
         self.backpressure.stop()
         self._launch_ready()
-        self._check_drained()
+        self._notify_waiters()
         await self._drained.wait()
         if self._uploads is not None:
             self._uploads.shutdown(wait=False)
@@ -172,7 +176,7 @@ class Flusher:
             self._launch(buffer)
 
     def _next_buffer(self) -> FlushBuffer | None:
-        if self._store.appends_are_uploads:
+        if self._uploads is not None:
             return self._next_for_upload()
         in_flight = self._flights.ordinary
         if self._full and in_flight < LOCAL_FLIGHTS_MAX:
@@ -199,7 +203,7 @@ class Flusher:
         if not self._may_store_inline(buffer.bytes) or not self._budget.has(buffer.bytes, self._loop.time()):
             return None
         if any(
-            flight.phase is Phase.COMMITTING and flight.cargo.inline and not flight.is_joint
+            flight.phase is Phase.COMMITTING and flight.cargo.is_inline and not flight.is_joint
             for flight in self._flights
         ):
             return None
@@ -226,8 +230,15 @@ class Flusher:
     def _launch(self, buffer: FlushBuffer, joint_operation: CommitOperation | None = None) -> None:
         if not buffer.appends:
             return
-        flush = self._lay_out(buffer, joint_operation)
         partitions, is_joint = frozenset(buffer.appends), joint_operation is not None
+        epoch_of = self._joint_epoch_of if is_joint else self._epoch_of
+        epochs = {topic_partition: epoch_of(topic_partition) for topic_partition in buffer.appends}
+        sealed_at = self._loop.time()
+        if self._may_store_inline(buffer.bytes) and self._budget.take(buffer.bytes, sealed_at):
+            flush = Flush(buffer, lay_out_inline(buffer, epochs), None, sealed_at, joint_operation)
+        else:
+            layout = lay_out(buffer, epochs)
+            flush = Flush(buffer, layout.shares, layout, sealed_at, joint_operation)
         self.flushes += 1
         if self._uploads is not None and flush.layout is not None:
             flight = self._flights.launch(flush, partitions, uploads=True, is_joint=is_joint)
@@ -236,14 +247,6 @@ class Flusher:
         else:
             self._flights.launch(flush, partitions, uploads=False, is_joint=is_joint)
             self._submit_ready()
-
-    def _lay_out(self, buffer: FlushBuffer, joint_operation: CommitOperation | None) -> Flush:
-        epoch_of = self._epoch_of if joint_operation is None else self._joint_epoch_of
-        epochs = {topic_partition: epoch_of(topic_partition) for topic_partition in buffer.appends}
-        if self._may_store_inline(buffer.bytes) and self._budget.take(buffer.bytes, self._loop.time()):
-            return Flush(buffer, lay_out_inline(buffer, epochs), None, self._loop.time(), joint_operation)
-        layout = lay_out(buffer, epochs)
-        return Flush(buffer, layout.shares, layout, self._loop.time(), joint_operation)
 
     def _on_uploaded(self, flight: Flight[Flush], upload: "asyncio.Future[Location]") -> None:
         error = upload.exception()
@@ -290,25 +293,28 @@ class Flusher:
                 self._metrics.appends.inc(len(pendings))
                 self._metrics.append_bytes.inc(share.length)
                 self.appended_bytes += share.length
-                if flush.inline and share.epoch != FOREIGN:
+                if flush.is_inline and share.epoch != FOREIGN:
                     self._inline.add(share.topic_partition, share.length)
             else:
                 self._on_failed(share.topic_partition, pendings, result)
                 if share.topic_partition in failing:
                     self._metrics.refusals.inc(len(pendings))
                     self._fail_buffered(share.topic_partition)
-        self._count(flush, outcome)
         self.backpressure.release(flush.buffer.bytes)
-        if isinstance(outcome.error, Unavailable) and not _is_isolated_failure(flight, outcome.error):
-            self.backpressure.flush_failed(outcome.error)
-        elif outcome.error is None:
+        if outcome.error is None:
             self.backpressure.flush_succeeded()
+            (self._metrics.inline_flushes if flush.is_inline else self._metrics.stored_flushes).inc()
+            self._metrics.flush_seconds.observe(self._loop.time() - flush.sealed_at)
+        elif isinstance(outcome.error, Unavailable) and not _is_isolated_failure(flight, outcome.error):
+            self.backpressure.flush_failed(outcome.error)
         self._submit_ready()
         self._launch_ready()
-        self._check_drained()
-        self._notify_finish_waiters()
+        self._notify_waiters()
 
-    def _notify_finish_waiters(self) -> None:
+    def _notify_waiters(self) -> None:
+        """Resume `drain` if nothing is left, and `finish`, which checks that itself."""
+        if self._drained is not None and not self._flights and not self._full and self._open is None:
+            self._drained.set()
         finishing, self._finishing, self._flush_now = self._finishing, None, False
         if finishing is not None and not finishing.done():
             finishing.set_result(None)
@@ -320,20 +326,6 @@ class Flusher:
             self._on_failed(topic_partition, buffered, FlushFailed())
             self._metrics.refusals.inc(len(buffered))
             self.backpressure.release(sum(pending.size for pending in buffered))
-
-    def _count(self, flush: Flush, outcome: OperationResult) -> None:
-        if outcome.error is None:
-            (self._metrics.inline_flushes if flush.inline else self._metrics.stored_flushes).inc()
-            self._metrics.flush_seconds.observe(self._loop.time() - flush.sealed_at)
-
-    def _check_drained(self) -> None:
-        if self._drained is not None and not self._flights and not self._full and self._open is None:
-            self._drained.set()
-
-    def _upload_pool(self) -> ThreadPoolExecutor | None:
-        if not self._store.appends_are_uploads:
-            return None
-        return ThreadPoolExecutor(self._limits.uploads_max, thread_name_prefix="millpond-upload")
 
 
 def _is_isolated_failure(flight: Flight[Flush], error: MillpondError) -> bool:

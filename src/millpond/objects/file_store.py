@@ -86,7 +86,8 @@ class FileStore:
         length = total_length(parts)
         with self._lock, files.os_errors():
             self._refuse_if_closed()
-            self._refuse_if_full()
+            if self._reserve is not None:
+                self._reserve.check()
             journal = self._journal_for(length)
             self._write(journal, parts)
             self._sync(journal)
@@ -112,7 +113,8 @@ class FileStore:
         path = self._path(key)
         total_length(parts)
         self._refuse_if_closed()
-        self._refuse_if_full()
+        if self._reserve is not None:
+            self._reserve.check()
         with files.os_errors(), self._temporary(parts) as temporary:
             self._link(temporary, key, path)
 
@@ -284,16 +286,13 @@ class FileStore:
         except OSError as error:
             raise DataDirectoryUnusable(path=str(self._root), reason=str(error)) from error
 
-    def _make_directory(self, path: Path) -> None:
-        if path not in self._durable_directories:
-            files.make_directory(path, self._root)
-            self._durable_directories.add(path)
-
     def _in_folder(self, path: Path, make: Callable[[Path], T]) -> T:
-        """Create something at the path. If a delete by another process prunes its folder in between, create
-        the folder again."""
+        """Create something at the path, and its folder if necessary. If a delete by another process prunes the folder
+        in between, create it again."""
         for _ in range(FOLDER_TRIES_MAX):
-            self._make_directory(path.parent)
+            if path.parent not in self._durable_directories:
+                files.make_directory(path.parent, self._root)
+                self._durable_directories.add(path.parent)
             try:
                 return make(path)
             except FileNotFoundError:
@@ -317,10 +316,6 @@ class FileStore:
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
-
-    def _refuse_if_full(self) -> None:
-        if self._reserve is not None:
-            self._reserve.check()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -30,7 +30,16 @@ def write_all(descriptor: int, parts: Sequence[Buffer], position: int) -> None:
     """Write the parts at `position`. The kernel accepts at most IOV_MAX buffers per call, and may write fewer
     bytes."""
     for first in range(0, len(parts), _GATHER_MAX):
-        position = _write_some(descriptor, list(parts[first : first + _GATHER_MAX]), position)
+        piece = list(parts[first : first + _GATHER_MAX])
+        remaining = sum(map(len, piece))
+        while remaining:
+            written = os.pwritev(descriptor, piece, position)
+            if written == 0:
+                raise OSError(errno.EIO, "the file took no bytes")
+            position += written
+            remaining -= written
+            if remaining:
+                piece = _after(piece, written)
 
 
 def write_in_synced_pieces(descriptor: int, parts: Sequence[Buffer]) -> None:
@@ -46,19 +55,6 @@ def write_in_synced_pieces(descriptor: int, parts: Sequence[Buffer]) -> None:
             os.fdatasync(descriptor)
             position, piece, size = position + size, [], 0
     write_all(descriptor, piece, position)
-
-
-def _write_some(descriptor: int, parts: list[Buffer], position: int) -> int:
-    remaining = sum(map(len, parts))
-    while remaining:
-        written = os.pwritev(descriptor, parts, position)
-        if written == 0:
-            raise OSError(errno.EIO, "the file took no bytes")
-        position += written
-        remaining -= written
-        if remaining:
-            parts = _after(parts, written)
-    return position
 
 
 def _after(parts: list[Buffer], written: int) -> list[Buffer]:

@@ -38,7 +38,7 @@ class Receiver(Protocol):
 
 
 class Deliverer:
-    """Only the task of the partition calls `expire` and `deliver_due`; everything else may be called while it waits.
+    """Only the task of the partition calls `deliver_due`; everything else may be called while it waits.
     Calls that may let the dispatcher deliver more call `wake`. State changes only between awaits."""
 
     def __init__(
@@ -108,18 +108,17 @@ class Deliverer:
 
     # -- delivery ---------------------------------------------------------------------------------------------
 
-    def expire(self, now: int) -> None:
-        """Expire leases. Those that end here timed out, or were revoked because an earlier one of the key timed out."""
+    async def deliver_due(self, now: int) -> None:
+        """Expire leases, and deliver all messages that may be delivered now. Raises the error of a read that failed,
+        after delivering what needed no read."""
         dispatcher = self._dispatcher
         leased, revoked = dispatcher.leased, len(dispatcher.revoked)
         dispatcher.expire(now)
-        if ended := leased - dispatcher.leased:
+        if (
+            ended := leased - dispatcher.leased
+        ):  # by a timeout, or revoked because an earlier one of the key timed out
             self._metrics.timeouts.inc(ended - (len(dispatcher.revoked) - revoked))
-
-    async def deliver_due(self, now: int) -> None:
-        """Deliver all messages that may be delivered now. Raises the error of a read that failed, after delivering
-        what needed no read."""
-        deliveries = self._dispatcher.dispatch(now)
+        deliveries = dispatcher.dispatch(now)
         self._send_revocations()
         if not deliveries:
             return

@@ -124,7 +124,7 @@ class Dispatcher:
     def index(self, entries: Iterable[LogEntry], next_offset: int) -> None:
         """Track the messages from the frontier to `next_offset`. Offsets that are not in `entries` become void."""
         expected = self.frontier
-        holes = self.settled.has_holes
+        holes = self.settled.chunks
         for entry in entries:
             offset = entry[0]
             if offset < expected:
@@ -271,7 +271,9 @@ class Dispatcher:
         schedule.advance_clock(now)
         deliveries: list[QueueDelivery] = []
         receivers = [each for each in self.consumers.by_name.values() if each.may_receive]
-        by_credit = [(each.suspended, -each.credit, each.number, each) for each in receivers]
+        by_credit = [
+            (each.suspended, -each.consumer_credit.messages, each.number, each) for each in receivers
+        ]
         heads = [(each.queue[0], each.number, each) for each in receivers if each.queue]
         heapq.heapify(by_credit)
         heapq.heapify(heads)

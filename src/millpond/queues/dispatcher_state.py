@@ -159,10 +159,6 @@ class AttachedConsumer:
         self.acked = 0
 
     @property
-    def credit(self) -> int:
-        return self.consumer_credit.messages
-
-    @property
     def may_receive(self) -> bool:
         """Whether it has credit and is not paused."""
         consumer_credit = self.consumer_credit

@@ -68,16 +68,13 @@ class Feed:
         return FeedChunk(await self._decoded(result, offset), result.next_offset, result.log_start)
 
     async def _decoded(self, result: FetchResult, offset: int) -> list[Record]:
-        if self._is_small(result):
-            return self._decode(result, offset)
-        return await self._log.in_pool(lambda: self._decode(result, offset))
-
-    def _is_small(self, result: FetchResult) -> bool:
         headers = (header for buffer in result.batches for _, header in walk(buffer))
         limits = self._limits
-        return decodes_quickly(
+        if decodes_quickly(
             headers, result.size, bytes_max=limits.on_loop_bytes, records_max=limits.on_loop_records
-        )
+        ):
+            return self._decode(result, offset)
+        return await self._log.in_pool(lambda: self._decode(result, offset))
 
     def _decode(self, result: FetchResult, offset: int) -> list[Record]:
         """Skips a batch that cannot be decoded; it would block every message behind it for ever."""

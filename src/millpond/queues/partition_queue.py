@@ -159,7 +159,6 @@ class PartitionQueue:
         self._wake_on_growth = False
         now = self._now()
         self._read_ahead.forget_below(self._log.partition(self.topic_partition).log_start)
-        self.deliverer.expire(now)
         await self.deliverer.deliver_due(now)
         if self.dispatcher.is_dirty:
             self._mark_dirty()
@@ -168,10 +167,13 @@ class PartitionQueue:
             return
         if (start := self.dispatcher.schedule.retrack_from) is not None:
             await self._read_ahead.retrack(start)
-        elif self.dispatcher.wants_more and self._read_ahead.paused_until() <= now:
-            await self._read_or_wait()
-        else:
-            await self._wait()
+            return
+        if self.dispatcher.wants_more and self._read_ahead.paused_until() <= now:
+            self._wake_on_growth = True
+            is_at_end = self.dispatcher.frontier >= self._log.partition(self.topic_partition).end_offset
+            if not is_at_end and await self._read_ahead.read_more():
+                return
+        await self._wait()
 
     def _warn_if_full(self) -> None:
         """Log a warning once when delivery stops because too much is unsettled, so that operators find the reason."""
@@ -187,12 +189,6 @@ class PartitionQueue:
                     "offset": self.dispatcher.settled.floor,
                 },
             )
-
-    async def _read_or_wait(self) -> None:
-        self._wake_on_growth = True
-        is_at_end = self.dispatcher.frontier >= self._log.partition(self.topic_partition).end_offset
-        if is_at_end or not await self._read_ahead.read_more():
-            await self._wait()
 
     async def _wait(self) -> None:
         """Until a consumer sends something, a timer is due, or the log has grown."""

@@ -5,7 +5,7 @@ returns the same save again, so that a failed write is retried unchanged.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from millpond.catalog.subscriptions import DeadLetter, StateSave
 from millpond.model.errors import MillpondError
@@ -82,13 +82,28 @@ class PartitionSaves:
         if self._save is None:
             changes = self._begin_changes()
             if changes is not None:
-                self._save = self._as_save(changes, await self._letters(changes))
+                letters = await self._letters(changes)
+                self._save = StateSave(
+                    self._partition.state_key,
+                    self._partition.subscription.topic_id,
+                    self._dispatcher.epoch,
+                    changes.settled.floor,
+                    changes.settled.chunks,
+                    changes.settled.removed,
+                    changes.retries,
+                    changes.forgotten,
+                    letters,
+                )
         return self._save
 
     def end(self) -> None:
         """What `begin` returned is durable."""
-        self._save = self._changes = None
-        self._count_settled()
+        changes, self._changes, self._save = self._changes, None, None
+        if changes is not None and changes.messages:
+            dropped = sum(each.dropped for each in changes.dead)
+            self._metrics.acked.inc(len(changes.messages) - len(changes.dead))
+            self._metrics.dead.inc(len(changes.dead) - dropped)
+            self._metrics.dropped.inc(dropped)
         self._dispatcher.committed()
         if not self._dispatcher.is_dirty:  # then futures added since also waited for this save
             self._saving, self._waiting = [*self._saving, *self._waiting], []
@@ -115,28 +130,6 @@ class PartitionSaves:
             self._changes = changes
             self._saving, self._waiting = self._waiting, []
         return changes
-
-    def _count_settled(self) -> None:
-        """Count what is durable now."""
-        changes = self._dispatcher.begin_commit()
-        if changes is not None and changes.messages:
-            dropped = sum(each.dropped for each in changes.dead)
-            self._metrics.acked.inc(len(changes.messages) - len(changes.dead))
-            self._metrics.dead.inc(len(changes.dead) - dropped)
-            self._metrics.dropped.inc(dropped)
-
-    def _as_save(self, changes: StateChanges, letters: Sequence[DeadLetter]) -> StateSave:
-        return StateSave(
-            self._partition.state_key,
-            self._partition.subscription.topic_id,
-            self._dispatcher.epoch,
-            changes.settled.floor,
-            changes.settled.chunks,
-            changes.settled.removed,
-            changes.retries,
-            changes.forgotten,
-            letters,
-        )
 
     async def _letters(self, changes: StateChanges) -> list[DeadLetter]:
         partition = self._partition

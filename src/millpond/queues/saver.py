@@ -9,6 +9,7 @@ slow or unavailable store does not delay the others.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from millpond.catalog import subscriptions as catalog
 from millpond.catalog.subscriptions import StateSave
@@ -96,12 +97,13 @@ class Saver:
     async def _save(self, queues: list[PartitionQueue]) -> bool:
         """Returns False if the save must be retried."""
         saves: list[tuple[PartitionQueue, StateSave]] = []
-        async with _all_save_locks(queues):
+        async with AsyncExitStack() as locks:
+            for queue in queues:
+                await locks.enter_async_context(queue.saves.lock)
             try:
                 saves = [(queue, save) for queue in queues if (save := await queue.saves.begin()) is not None]
-                held = await self._write([save for _, save in saves])
-                for (queue, save), is_held in zip(saves, held, strict=True):
-                    self._after(queue, save, is_held)
+                if saves:
+                    await self._write(saves)
             except OutcomeUnknown as error:
                 logger.warning(
                     "saving acknowledgements failed; will retry",
@@ -127,22 +129,18 @@ class Saver:
                 return _close(queues, Defect(reason=repr(error)))
         return True
 
-    async def _write(self, saves: list[StateSave]) -> list[bool]:
-        if not saves:
-            return []
-        held: list[bool] = await self._log.write(lambda tx: catalog.save(tx, saves))
+    async def _write(self, saves: list[tuple[PartitionQueue, StateSave]]) -> None:
+        held: list[bool] = await self._log.write(lambda tx: catalog.save(tx, [save for _, save in saves]))
         self._metrics.saves.inc()
-        return held
-
-    def _after(self, queue: PartitionQueue, save: StateSave, held: bool) -> None:
-        if not held:
-            queue.close(NotOwner())
-            return
-        queue.saves.end()
-        if save.dead:
-            self._on_letters()
-        if queue.dispatcher.is_dirty:
-            self.mark(queue)
+        for (queue, save), is_held in zip(saves, held, strict=True):
+            if not is_held:
+                queue.close(NotOwner())
+                continue
+            queue.saves.end()
+            if save.dead:
+                self._on_letters()
+            if queue.dispatcher.is_dirty:
+                self.mark(queue)
 
 
 def close_queues_with_dead_letters(saves: list[tuple[PartitionQueue, StateSave]]) -> None:
@@ -175,18 +173,3 @@ def _close(queues: list[PartitionQueue], error: MillpondError) -> bool:
     for queue in queues:
         queue.close(error)
     return True
-
-
-class _all_save_locks:  # noqa: N801  # used as a function
-    """Holds the save locks of these partitions, so that nothing else saves their state."""
-
-    def __init__(self, queues: list[PartitionQueue]) -> None:
-        self._queues = queues
-
-    async def __aenter__(self) -> None:
-        for queue in self._queues:
-            await queue.saves.lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        for queue in self._queues:
-            queue.saves.lock.release()

@@ -249,11 +249,11 @@ class Schedule:
 def consumer_with_most_credit(by_credit: list[CreditRank]) -> AttachedConsumer | None:
     """Of the consumers that may receive a message, the one with the most credit; suspended ones come last."""
     while by_credit:
-        suspended, credit, number, consumer = by_credit[0]
+        suspended, rank, number, consumer = by_credit[0]
         if not consumer.may_receive:
             heapq.heappop(by_credit)
-        elif -credit != consumer.credit:
-            heapq.heapreplace(by_credit, (suspended, -consumer.credit, number, consumer))
+        elif rank != -consumer.consumer_credit.messages:
+            heapq.heapreplace(by_credit, (suspended, -consumer.consumer_credit.messages, number, consumer))
         else:
             return consumer
     return None

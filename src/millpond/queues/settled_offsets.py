@@ -6,6 +6,7 @@ two steps, `plan` and `apply`. In between, the plan is written to the catalog as
 twice does no harm.
 """
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -31,24 +32,16 @@ class SettledChange:
 class SettledOffsets:
     def __init__(self, floor: int = 0, chunks: Mapping[int, bytes] | None = None) -> None:
         self.floor = floor
-        self._chunks: dict[int, bytes] = {
+        self.chunks: dict[int, bytes] = {
             number: FULL if bits == FULL else bits for number, bits in (chunks or {}).items()
         }
+        """Empty if no offset above the floor is settled. Changed only by `apply`."""
 
     def __contains__(self, offset: int) -> bool:
         if offset < self.floor:
             return True
-        bits = self._chunks.get(offset // CHUNK_OFFSETS)
+        bits = self.chunks.get(offset // CHUNK_OFFSETS)
         return bits is not None and bool(bits[offset % CHUNK_OFFSETS >> 3] >> (offset & 7) & 1)
-
-    @property
-    def has_holes(self) -> bool:
-        """Whether any offset above the floor is settled."""
-        return bool(self._chunks)
-
-    @property
-    def chunks(self) -> Mapping[int, bytes]:
-        return self._chunks
 
     @property
     def above_floor(self) -> int:
@@ -56,12 +49,12 @@ class SettledOffsets:
         first, within = self.floor // CHUNK_OFFSETS, self.floor % CHUNK_OFFSETS
         return sum(
             (int.from_bytes(bits, "little") >> (within if number == first else 0)).bit_count()
-            for number, bits in self._chunks.items()
+            for number, bits in self.chunks.items()
         )
 
     def next_open(self, offset: int) -> int:
         """The first unsettled offset from here on."""
-        return _next_open(self._chunks, max(offset, self.floor))
+        return _next_open(self.chunks, max(offset, self.floor))
 
     def plan(self, offsets: Iterable[int], ranges: Iterable[OffsetRange] = ()) -> SettledChange:
         """What to store so that these offsets are settled, too."""
@@ -84,11 +77,11 @@ class SettledOffsets:
     def apply(self, change: SettledChange) -> None:
         self.floor = change.floor
         for number in change.removed:
-            self._chunks.pop(number, None)
-        self._chunks.update(change.chunks)
+            self.chunks.pop(number, None)
+        self.chunks.update(change.chunks)
 
     def _touch(self, touched: dict[int, bytearray], number: int) -> bytearray:
-        bits = touched[number] = bytearray(self._chunks.get(number, EMPTY))
+        bits = touched[number] = bytearray(self.chunks.get(number, EMPTY))
         return bits
 
     def _fill(self, touched: dict[int, bytearray], start: int, end: int) -> None:
@@ -103,36 +96,28 @@ class SettledOffsets:
     def _below(self, last: int) -> list[int]:
         """Stored chunks that are below the floor once it moves into chunk `last`."""
         first = self.floor // CHUNK_OFFSETS
-        if last - first < len(self._chunks):
-            return [number for number in range(first, last) if number in self._chunks]
-        return sorted(number for number in self._chunks if number < last)
+        if last - first < len(self.chunks):
+            return [number for number in range(first, last) if number in self.chunks]
+        return sorted(number for number in self.chunks if number < last)
 
     def _change(self, touched: dict[int, bytearray], floor: int) -> SettledChange:
         """Everything below `floor` is settled; the new floor may be higher."""
         after: dict[int, bytes] = {
             number: FULL if bits == FULL else bytes(bits) for number, bits in touched.items()
         }
-        known = _Overlay(after, self._chunks)
+        known = ChainMap(after, self.chunks)
         floor = _next_open(known, floor)
         last = floor // CHUNK_OFFSETS
         removed = self._below(last)
         chunks = {number: bits for number, bits in after.items() if number >= last}
         at_floor = known.get(last)
-        if at_floor is not None and not _above(at_floor, floor % CHUNK_OFFSETS):
+        if at_floor is not None and not int.from_bytes(at_floor, "little") >> floor % CHUNK_OFFSETS:
             chunks.pop(last, None)
-            removed += [last] if last in self._chunks else []
+            removed += [last] if last in self.chunks else []
         return SettledChange(floor, chunks, tuple(removed))
 
 
-class _Overlay:
-    def __init__(self, upper: Mapping[int, bytes], lower: Mapping[int, bytes]) -> None:
-        self._upper, self._lower = upper, lower
-
-    def get(self, number: int) -> bytes | None:
-        return self._upper.get(number) or self._lower.get(number)
-
-
-def _next_open(chunks: "Mapping[int, bytes] | _Overlay", offset: int) -> int:
+def _next_open(chunks: Mapping[int, bytes], offset: int) -> int:
     while (bits := chunks.get(offset // CHUNK_OFFSETS)) is not None:
         within = offset % CHUNK_OFFSETS
         settled = int.from_bytes(bits, "little") | (1 << within) - 1
@@ -141,7 +126,3 @@ def _next_open(chunks: "Mapping[int, bytes] | _Overlay", offset: int) -> int:
             return offset - within + zero
         offset += CHUNK_OFFSETS - within
     return offset
-
-
-def _above(bits: bytes, within: int) -> bool:
-    return int.from_bytes(bits, "little") >> within != 0

@@ -104,7 +104,7 @@ def consumer_statuses(queues: Sequence[PartitionQueue]) -> list[ConsumerStatus]:
             before = found.get(each.name)
             found[each.name] = ConsumerStatus(
                 each.name,
-                each.credit,
+                each.consumer_credit.messages,
                 len(each.leases) + (before.leased if before else 0),
                 len(each.queue) + (before.queued if before else 0),
                 each.acked + (before.acked if before else 0),

@@ -70,8 +70,10 @@ class TopicRegistry:
         return topic.name if topic is not None else str(uuid.UUID(bytes=topic_id))
 
     def config(self, topic_id: TopicId) -> TopicConfig:
-        self.with_id(topic_id)
-        return self._configs[topic_id]
+        config = self._configs.get(topic_id)
+        if config is None:
+            raise UnknownTopic(topic=topic_id.hex())
+        return config
 
     def partition(self, name: str, number: int) -> TopicPartition:
         topic = self.named(name)

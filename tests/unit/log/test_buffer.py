@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from millpond.log.admission import Admitted
 from millpond.log.buffer import FlushBuffer, Pending, lay_out, lay_out_inline
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.records import walk
@@ -17,9 +18,8 @@ EPOCHS = {A: 3, B: 4}
 @pytest.fixture
 async def buffer(make_batch):
     def pending(topic_partition, data):
-        return Pending(
-            topic_partition, data, list(walk(data)), asyncio.get_running_loop().create_future(), -1
-        )
+        admitted = Admitted(data, list(walk(data)), now_ms=0)
+        return Pending(topic_partition, admitted, asyncio.get_running_loop().create_future())
 
     class Filled(FlushBuffer):
         def put(self, topic_partition, data):

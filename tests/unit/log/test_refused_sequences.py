@@ -6,6 +6,7 @@ import pytest
 from tests.unit.log.conftest import batch as batch_of
 
 from millpond.log import refused_sequences
+from millpond.log.admission import Admitted
 from millpond.log.buffer import Pending
 from millpond.log.refused_sequences import REMEMBERED_MAX, REMEMBERED_MS, RefusedSequences, is_sent_again
 from millpond.model.errors import CorruptBatch, NotOwner, OutOfOrderSequence, UnknownPartition, UnknownTopic
@@ -109,7 +110,8 @@ async def test_a_batch_that_a_failed_flush_refused_is_remembered_when_the_partit
     """The partition is another object then, which knows nothing of the failed batch."""
     topic_partition = engine.topic_partition()
     data = batch_of(b"0", at=engine.clock.now_ms(), producer=(7, 0, 0))
-    lost = Pending(topic_partition, data, list(walk(data)), asyncio.get_running_loop().create_future(), 0)
+    admitted = Admitted(data, list(walk(data)), now_ms=engine.clock.now_ms())
+    lost = Pending(topic_partition, admitted, asyncio.get_running_loop().create_future())
     engine.log._commit_results.failed(topic_partition, [lost], NotOwner())
     assert isinstance(lost.future.exception(), NotOwner)
     with pytest.raises(OutOfOrderSequence):

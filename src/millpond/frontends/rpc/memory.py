@@ -71,11 +71,11 @@ class ResponseMemory:
 
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        self.hold(size)
+        self.held_bytes += size
         try:
             yield
         finally:
-            self.hold(-size)
+            self.held_bytes -= size
 
     def hold(self, size: int) -> None:
         self.held_bytes += size

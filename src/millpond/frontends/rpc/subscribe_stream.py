@@ -123,7 +123,11 @@ class SubscribeStream:
         if not self._detached:
             self._reading = asyncio.create_task(self._read(requests))
         while not self._detached:
-            events = await self._next_events()
+            events: Sequence[Event] = ()
+            try:
+                events = await self.attachment.take()
+            except MillpondError as error:
+                self.detach(graceful=True, error=error)
             dispatched = self._window.dispatched(self.attachment.consumer_credit.bytes)
             for response in self._responses_to(events):
                 yield response
@@ -136,13 +140,6 @@ class SubscribeStream:
                 yield response
         if self._failure is not None:
             raise self._failure
-
-    async def _next_events(self) -> Sequence[Event]:
-        try:
-            return await self.attachment.take()
-        except MillpondError as error:
-            self.detach(graceful=True, error=error)
-            return ()
 
     @contextmanager
     def write_deadline(self) -> Iterator[None]:
@@ -288,9 +285,14 @@ class SubscribeStream:
         if request.HasField("credit"):
             self._grant(request.credit)
         if request.HasField("answers"):
-            self._check(request.answers)
+            answers, limit = request.answers, self._queue_limits.acks_per_request_max
+            count = len(answers.acks) + len(answers.nacks) + len(answers.extends)
+            if count > limit:
+                raise InvalidRequest(
+                    reason=f"{count} acknowledgements in one request, and {limit} are allowed"
+                )
             await self._room.acquire()
-            acknowledging = asyncio.create_task(self._acknowledge(request.answers))
+            acknowledging = asyncio.create_task(self._acknowledge(answers))
             self._acknowledging.add(acknowledging)
             acknowledging.add_done_callback(self._on_acknowledged)
 
@@ -299,12 +301,6 @@ class SubscribeStream:
             raise InvalidRequest(reason=f"credit for more than {CREDIT_MAX} messages")
         self._window.grant(credit.bytes)
         self.attachment.grant(credit.messages, self._window.next_grant())
-
-    def _check(self, answers: pb.Answers) -> None:
-        count = len(answers.acks) + len(answers.nacks) + len(answers.extends)
-        if count > self._queue_limits.acks_per_request_max:
-            limit = self._queue_limits.acks_per_request_max
-            raise InvalidRequest(reason=f"{count} acknowledgements in one request, and {limit} are allowed")
 
     async def _acknowledge(self, answers: pb.Answers) -> None:
         delay_ms = answers.nack_delay_ms if answers.HasField("nack_delay_ms") else None
