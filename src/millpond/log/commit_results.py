@@ -90,11 +90,12 @@ class CommitResults:
         if isinstance(error, NotOwner):
             self._on_not_owner()
         for pending in pendings:
-            if pending.sequence is not None and is_sent_again(error):
+            refusal = _error_for(pending, error)
+            if pending.sequence is not None and is_sent_again(refusal):
                 self._refused.add(topic_partition, pending.sequence, self._clock.monotonic_ms())
             if partition is not None and pending.sequence is not None:
                 partition.sequences.fail(pending.sequence, pending.future)
-            pending.refuse(_error_for(pending, error))
+            pending.refuse(refusal)
 
     def _refuse_all(self, partition: LogPartition, pendings: list[Pending], reason: str) -> None:
         self._owned.halt(partition.topic_partition, reason)

@@ -114,9 +114,10 @@ class Deliverer:
         dispatcher = self._dispatcher
         leased, revoked = dispatcher.leased, len(dispatcher.revoked)
         dispatcher.expire(now)
-        if (
-            ended := leased - dispatcher.leased
-        ):  # by a timeout, or revoked because an earlier one of the key timed out
+        ended = (
+            leased - dispatcher.leased
+        )  # they timed out, or were revoked because an earlier one of the key did
+        if ended:
             self._metrics.timeouts.inc(ended - (len(dispatcher.revoked) - revoked))
         deliveries = dispatcher.dispatch(now)
         self._send_revocations()

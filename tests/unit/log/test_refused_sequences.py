@@ -9,7 +9,15 @@ from millpond.log import refused_sequences
 from millpond.log.admission import Admitted
 from millpond.log.buffer import Pending
 from millpond.log.refused_sequences import REMEMBERED_MAX, REMEMBERED_MS, RefusedSequences, is_sent_again
-from millpond.model.errors import CorruptBatch, NotOwner, OutOfOrderSequence, UnknownPartition, UnknownTopic
+from millpond.model.errors import (
+    CorruptBatch,
+    FlushFailed,
+    InvalidTransactionState,
+    NotOwner,
+    OutOfOrderSequence,
+    UnknownPartition,
+    UnknownTopic,
+)
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.producers import SEQUENCE_MAX, SequencedBatch
 from millpond.records import walk
@@ -106,14 +114,32 @@ async def test_a_batch_does_not_overtake_one_that_was_refused_while_the_partitio
     )
 
 
+def pending_of(engine, *, producer_id):
+    data = batch_of(b"0", at=engine.clock.now_ms(), producer=(producer_id, 0, 0))
+    admitted = Admitted(data, list(walk(data)), now_ms=engine.clock.now_ms())
+    return Pending(engine.topic_partition(), admitted, asyncio.get_running_loop().create_future())
+
+
 async def test_a_batch_that_a_failed_flush_refused_is_remembered_when_the_partition_comes_back(engine):
     """The partition is another object then, which knows nothing of the failed batch."""
     topic_partition = engine.topic_partition()
-    data = batch_of(b"0", at=engine.clock.now_ms(), producer=(7, 0, 0))
-    admitted = Admitted(data, list(walk(data)), now_ms=engine.clock.now_ms())
-    lost = Pending(topic_partition, admitted, asyncio.get_running_loop().create_future())
+    lost = pending_of(engine, producer_id=7)
     engine.log._commit_results.failed(topic_partition, [lost], NotOwner())
     assert isinstance(lost.future.exception(), NotOwner)
     with pytest.raises(OutOfOrderSequence):
         await engine.submit(b"1", producer=(7, 0, 1))
     assert (await (await engine.submit(b"0", producer=(7, 0, 0)))).base_offset == 0
+
+
+async def test_a_batch_that_failed_with_another_producers_is_remembered_and_the_others_is_not(engine):
+    """Its producer sends it again; the one that sent a transactional batch outside a transaction does not."""
+    invalid, beside = (pending_of(engine, producer_id=each) for each in (7, 8))
+    results = engine.log._commit_results
+    results.failed(engine.topic_partition(), [invalid, beside], InvalidTransactionState(producer_id=7))
+    assert [type(each.future.exception()) for each in (invalid, beside)] == [
+        InvalidTransactionState,
+        FlushFailed,
+    ]
+    later = [batch(1, producer_id=each) for each in (7, 8)]
+    accepted = [is_accepted(results._refused, each, partition=engine.topic_partition()) for each in later]
+    assert accepted == [True, False]
