@@ -218,7 +218,7 @@ class Retention:
             )
         if not whole or _extent_identity(whole[0]) != _extent_identity(expiry_point.boundary):
             return expiry_point
-        offset, due_ms = expiry_point_inside(self._log.read_from, whole[0], limit)
+        offset, due_ms = expiry_point_inside(self._log.read_from, whole[0], log_start, limit)
         return ExpiryPoint(max(expiry_point.offset, offset), due_ms)
 
 

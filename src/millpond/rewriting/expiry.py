@@ -123,11 +123,11 @@ def search_start(extent: Extent, cutoff_ms: int) -> int:
     return extent.base_offset + (entry.offset if entry is not None else 0)
 
 
-def first_kept(extent: Extent, run: Run, limit: AgeLimit, cutoff_ms: int) -> tuple[int, int]:
+def first_kept(extent: Extent, run: Run, log_start: int, limit: AgeLimit, cutoff_ms: int) -> tuple[int, int]:
     """The first batch of a run of the extent that stays: its offset, and when it expires."""
     for _, header in walk(run.data):
         newest = _or_append_time(header.newest_timestamp, extent)
-        if header.record_count and newest >= cutoff_ms:
+        if header.record_count and newest >= cutoff_ms and header.next_offset > log_start:
             due_ms = limit.due_ms(newest, extent)
             return max(extent.base_offset, header.base_offset), due_ms
     return run.end_offset, limit.now_ms

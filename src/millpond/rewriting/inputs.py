@@ -38,10 +38,13 @@ def read_group(read_runs: ReadRuns, group: Sequence[Extent]) -> list[Run]:
     return runs
 
 
-def expiry_point_inside(read_from: ReadExtentFrom, extent: Extent, limit: AgeLimit) -> tuple[int, int]:
-    """The first batch of an extent that stays: its offset, and when it expires."""
+def expiry_point_inside(
+    read_from: ReadExtentFrom, extent: Extent, log_start: int, limit: AgeLimit
+) -> tuple[int, int]:
+    """The first batch of an extent that stays: its offset, and when it expires. Batches below `log_start` have been
+    deleted, and keep nothing."""
     cutoff_ms = limit.cutoff_in(extent)
     if cutoff_ms is None:
         return extent.base_offset, limit.due_ms(extent.min_timestamp, extent)
-    run = read_from(extent, search_start(extent, cutoff_ms), 1)
-    return first_kept(extent, run, limit, cutoff_ms)
+    run = read_from(extent, max(search_start(extent, cutoff_ms), log_start), 1)
+    return first_kept(extent, run, log_start, limit, cutoff_ms)

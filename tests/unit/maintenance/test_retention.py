@@ -56,6 +56,17 @@ async def test_inside_one_large_extent_records_expire_to_within_a_second(start):
     assert kept.extents() == 1
 
 
+async def test_a_newer_batch_that_was_deleted_keeps_no_older_one(start):
+    kept = await start(retention_grace=0, topic={"retention.ms": "60000"})
+    now = kept.clock.now_ms()
+    kept.clock.advance(60_000)
+    await kept.append_together(now + 50_000, now, now + 40_000)
+    assert kept.extents() == 1
+    await kept.log.delete_records(kept.topic_partition(), 1)
+    assert await kept.expire(30_000) == 1
+    assert kept.partition().log_start == 2
+
+
 async def test_merged_records_expire_as_evenly_as_before(start):
     kept = await start(
         tail_bytes_max=0, cache_bytes_max=0, retention_grace=0, topic={"retention.ms": "10000"}

@@ -298,7 +298,7 @@ def _new_start_by_age(
             )
         point = expired_by_age(rows, offset, limit)
         if point.boundary is not None:
-            inside, _ = expiry_point_inside(source.read_from, point.boundary, limit)
+            inside, _ = expiry_point_inside(source.read_from, point.boundary, log_start, limit)
             return max(point.offset, inside), []
         if point.unexamined is not None:
             return point.offset, _to_examine(rows, point.unexamined, limit)
