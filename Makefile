@@ -45,8 +45,8 @@ test-fast: $(READY) ## the inner loop: units without command line and client lib
 test-faults: $(READY) ## processes killed, paused and cut off, full disks, measured memory; prints its figures
 	$(BIN)/python -m pytest $(PARALLEL) -m "faults and not long"
 
-test-long: $(READY) ## test and test-faults with their longer forms
-	$(BIN)/python -m pytest $(PARALLEL) -m "not peers"
+test-long: $(READY) ## test and test-faults with their longer forms, and random examples of properties
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=random -m "not peers"
 
 test-stalled: $(READY) ## the tests of `make test`, on processes that stand still now and then
 	$(BIN)/python -m tests.stalled $(PARALLEL) -m "$(DETERMINISTIC)"

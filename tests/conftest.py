@@ -27,13 +27,17 @@ SMALL_RESERVE = {"MILLPOND_DISK_RESERVE": "1MiB"}
 """The folders of many tests are kept, and each would keep the space of a reserve."""
 
 
+# No example of a property is too slow: the machine may be busy. `make test` tries the same examples each time;
+# `make test-long` chooses others in each run, and prints those that fail.
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("random"), derandomize=True)
+settings.load_profile("same")
+
+
 def pytest_configure() -> None:
-    """A broker that a test starts as a process takes no default port, unless told to: another one may have it. No
-    example of a property is too slow: the machine may be busy."""
+    """A broker that a test starts as a process takes no default port, unless told to: another one may have it."""
     os.environ.update(FREE_PORTS | SMALL_RESERVE)
     restore_sigint()
-    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("busy")
 
 
 def restore_sigint() -> None:
