@@ -10,7 +10,7 @@ from typing import Final, Literal
 from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import NewerSchema
 
-CODE_VERSION: Final = 5
+CODE_VERSION: Final = 6
 """The newest migration this code knows."""
 
 MIN_CODE_VERSION: Final = 4
@@ -195,7 +195,30 @@ FIFTH: Final = (
     "ALTER TABLE extents ADD COLUMN late_at BIGINT NOT NULL DEFAULT -1",
 )
 
-MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
+# Older code may run beside this one, and does not know of users and ACLs: it cannot listen beyond loopback with
+# security switched on, because it does not have that setting.
+SIXTH: Final = (
+    """
+    CREATE TABLE scram_credentials (
+      user_name TEXT NOT NULL, mechanism TEXT NOT NULL, salt BLOB NOT NULL, stored_key BLOB NOT NULL,
+      server_key BLOB NOT NULL, iterations BIGINT NOT NULL, version BIGINT NOT NULL,
+      PRIMARY KEY (user_name, mechanism)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE api_tokens (
+      id TEXT PRIMARY KEY, digest BLOB NOT NULL, principal TEXT NOT NULL, expires_at BIGINT,
+      created_at BIGINT NOT NULL, created_by TEXT NOT NULL, description TEXT NOT NULL) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE acls (
+      resource_type BIGINT NOT NULL, pattern_type BIGINT NOT NULL, name TEXT NOT NULL, principal TEXT NOT NULL,
+      host TEXT NOT NULL, operation BIGINT NOT NULL, permission BIGINT NOT NULL,
+      PRIMARY KEY (resource_type, pattern_type, name, principal, host, operation, permission)) WITHOUT ROWID
+    """,
+    "INSERT INTO counters (name, next) VALUES ('security', 1)",
+)
+
+MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH)
 
 HOT_TABLES: Final = ("writers", "partitions", "objects", "producers", "group_offsets")
 HOT_SETTINGS: Final = (
@@ -229,6 +252,8 @@ def _apply(tx: CatalogTransaction, version: int, statements: tuple[str, ...], di
             tx.rows(statement)
     if version == 3:
         tx.rows("INSERT INTO meta (name, value) VALUES ('ack_secret', ?)", (secrets.token_hex(32),))
+    if version == 6:
+        tx.rows("INSERT INTO meta (name, value) VALUES ('security_secret', ?)", (secrets.token_hex(32),))
     _set_meta(tx, "schema_version", version)
     _set_meta(tx, "min_code_version", MIN_CODE_VERSION)
 

@@ -7,10 +7,15 @@
     │   ├── InvalidGroupId  InvalidSessionTimeout  OffsetMetadataTooLarge
     │   ├── InvalidPayload  PayloadTooLarge
     │   ├── InvalidRequest  MalformedMessage  InvalidSubscription
+    │   ├── InvalidAcl  InvalidCredential
     │   └── InvalidArgument           of a call of the client library; also a ValueError
+    ├── AuthenticationFailed         the client did not prove who it is
+    │   └── NotAuthenticated          it did not try
+    ├── NotAuthorized                the client is known and may not do this, whether or not the resource exists
+    │   └── TopicNotAuthorized  GroupNotAuthorized  ClusterNotAuthorized  TransactionalIdNotAuthorized
     ├── NotFound
     │   └── UnknownTopic  UnknownPartition  ObjectMissing  UnknownGroup  UnknownPayload
-    │       UnknownSubscription  UnknownConsumer
+    │       UnknownSubscription  UnknownConsumer  UnknownUser  UnknownToken
     ├── Conflict                     the request is well-formed but the state says no
     │   ├── TopicExists  ObjectExists  ExtentsChanged  PayloadExists  PayloadsNotTaken
     │   ├── OutOfOrderSequence  ProducerFenced  InvalidProducerIdMapping  InvalidTransactionState
@@ -160,6 +165,42 @@ class InvalidSubscription(InvalidInput):
     """The subscription is not valid: {reason}."""
 
 
+class InvalidAcl(InvalidInput):
+    """The ACL is not valid: {reason}."""
+
+
+class InvalidCredential(InvalidInput):
+    """The credential is not valid: {reason}."""
+
+
+class AuthenticationFailed(MillpondError):
+    """Authentication failed. Check the user name and password, the token, or the certificate."""
+
+
+class NotAuthenticated(AuthenticationFailed):
+    """Authentication is required: send a user name and password, or a token."""
+
+
+class NotAuthorized(MillpondError):
+    """Access denied."""
+
+
+class TopicNotAuthorized(NotAuthorized):
+    """{principal} may not {operation} topic {topic!r}."""
+
+
+class GroupNotAuthorized(NotAuthorized):
+    """{principal} may not {operation} group {group!r}."""
+
+
+class ClusterNotAuthorized(NotAuthorized):
+    """{principal} may not {operation} the cluster."""
+
+
+class TransactionalIdNotAuthorized(NotAuthorized):
+    """{principal} may not {operation} transactional id {transactional_id!r}."""
+
+
 class NotFound(MillpondError):
     """It does not exist."""
 
@@ -190,6 +231,14 @@ class UnknownSubscription(NotFound):
 
 class UnknownConsumer(NotFound):
     """Subscription {subscription!r} has no consumer {consumer!r}: attach first."""
+
+
+class UnknownUser(NotFound):
+    """There is no user {user!r}."""
+
+
+class UnknownToken(NotFound):
+    """There is no token {token!r}."""
 
 
 class Conflict(MillpondError):

@@ -29,6 +29,8 @@ Code = grpc.StatusCode
 CODES: Final[Mapping[type[MillpondError], grpc.StatusCode]] = {
     MillpondError: Code.INTERNAL,
     errors.InvalidInput: Code.INVALID_ARGUMENT,
+    errors.AuthenticationFailed: Code.UNAUTHENTICATED,
+    errors.NotAuthorized: Code.PERMISSION_DENIED,
     errors.NotFound: Code.NOT_FOUND,
     errors.ObjectMissing: Code.DATA_LOSS,
     errors.Conflict: Code.FAILED_PRECONDITION,

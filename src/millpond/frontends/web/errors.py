@@ -20,6 +20,8 @@ STATUSES: Final[Mapping[type[MillpondError], int]] = {
     errors.InvalidInput: 400,
     errors.RecordTooLarge: 413,
     errors.PayloadTooLarge: 413,
+    errors.AuthenticationFailed: 401,
+    errors.NotAuthorized: 403,
     errors.NotFound: 404,
     errors.ObjectMissing: 500,
     errors.Conflict: 409,

@@ -1,0 +1,125 @@
+"""The users, tokens and ACLs as this broker last read them from the catalog.
+
+A broker reads the version once per `REFRESH_S`, and everything when it has changed, so a revocation takes effect on
+every broker within about a second. Lives on one event loop; the snapshot is replaced as a whole.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from millpond.catalog import security
+from millpond.catalog.security import ApiToken, ScramCredential, SecurityRows
+from millpond.model.acls import Acl, AclOperation, PatternType, Permission, ResourceType
+from millpond.model.clock import Clock
+from millpond.model.errors import MillpondError
+from millpond.model.principals import BROKER, Principal
+from millpond.security.access import OPEN_ACCESS, Access
+from millpond.security.identity import SCRAM, TOKEN, Identity
+from millpond.security.rights import Rights
+from millpond.topology.catalog_access import ReadCatalog
+
+REFRESH_S: Final = 0.5
+RIGHTS_CACHED_MAX: Final = 10_000
+ANY_BROKER: Final = Acl(
+    ResourceType.CLUSTER,
+    PatternType.LITERAL,
+    "*",
+    "",
+    "*",
+    AclOperation.CLUSTER_ACTION,
+    Permission.ALLOW,
+)
+"""What a broker may do at another one, with its own principal."""
+
+logger = logging.getLogger(__name__)
+
+
+class SecurityView:
+    """Call `refresh` before the first client is served, and `run` afterwards."""
+
+    def __init__(
+        self, read: ReadCatalog, *, enabled: bool, super_users: Collection[Principal] = (), clock: Clock
+    ) -> None:
+        self.enabled = enabled
+        self.version = -1
+        self.secret = b""
+        self._read = read
+        self._clock = clock
+        self._super_users = frozenset(super_users)
+        self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
+        self._tokens: Mapping[str, ApiToken] = {}
+        self.acls: tuple[Acl, ...] = ()
+        self._rights: dict[tuple[Principal, str], Rights] = {}
+
+    # -- clients ------------------------------------------------------------------------------------------------
+
+    def access(self, identity: Identity, host: str) -> Access:
+        return Access(identity, host, self) if self.enabled else OPEN_ACCESS
+
+    def rights(self, principal: Principal, host: str) -> Rights:
+        found = self._rights.get((principal, host))
+        if found is None:
+            if len(self._rights) >= RIGHTS_CACHED_MAX:
+                self._rights.clear()
+            found = self._rights[principal, host] = self._new_rights(principal, host)
+        return found
+
+    def is_super_user(self, principal: Principal) -> bool:
+        return principal in self._super_users
+
+    def is_valid(self, identity: Identity) -> bool:
+        if identity.expires_at_ms is not None and identity.expires_at_ms <= self._clock.now_ms():
+            return False
+        kind, _, name = identity.credential.partition(":")
+        if kind == TOKEN:
+            return name in self._tokens
+        if kind == SCRAM:
+            mechanism, _, user = name.partition(":")
+            stored = self._credentials.get((user, mechanism))
+            return stored is not None and stored.version == identity.credential_version
+        return True
+
+    def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        return self._credentials.get((user, mechanism))
+
+    def token(self, token_id: str) -> ApiToken | None:
+        return self._tokens.get(token_id)
+
+    def credentials(self) -> list[ScramCredential]:
+        """All credentials, ordered by user."""
+        return list(self._credentials.values())
+
+    def tokens(self) -> list[ApiToken]:
+        return list(self._tokens.values())
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Read what has changed since the last read."""
+        if not self.secret:
+            self.secret = await self._read(security.secret)
+        if await self._read(security.version) != self.version:
+            self.apply(await self._read(security.read))
+
+    def apply(self, rows: SecurityRows) -> None:
+        self._credentials = {(each.user, each.mechanism): each for each in rows.credentials}
+        self._tokens = {each.id: each for each in rows.tokens}
+        self.acls = tuple(rows.acls)
+        self._rights = {}
+        self.version = rows.version
+
+    async def run(self) -> None:
+        """Follow the changes of other processes. Without security there is nothing to follow."""
+        while self.enabled:
+            await asyncio.sleep(REFRESH_S)
+            try:
+                await self.refresh()
+            except MillpondError as error:
+                logger.warning("reading users and ACLs failed; will retry", extra={"error": str(error)})
+
+    def _new_rights(self, principal: Principal, host: str) -> Rights:
+        if principal.kind == BROKER:
+            return Rights(principal, host, [ANY_BROKER._replace(principal=str(principal))])
+        return Rights(principal, host, self.acls, is_super_user=principal in self._super_users)
