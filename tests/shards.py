@@ -12,6 +12,5 @@ def owned_shards(broker):
 def take_all_shards(broker):
     """As if another broker had adopted them; returns what it owned."""
     owned = owned_shards(broker)
-    for shard in owned:
-        broker.owned_shards.remove(shard)
+    broker.owned_shards._epochs.clear()
     return owned

@@ -100,7 +100,7 @@ class Log:
             metrics,
             drop_cached_reads=lambda topic_partition: self._fetcher.forget(topic_partition),
         )
-        self._catalog_view = CatalogView(
+        self.catalog_view = CatalogView(
             self._threads.read,
             session,
             view,
@@ -125,7 +125,7 @@ class Log:
             database,
             Committer(database, session, random=random),
             foreign_check_ms=limits.foreign_check_ms,
-            on_change=self._catalog_view.on_foreign_change,
+            on_change=self.catalog_view.on_foreign_change,
             on_failure=on_failure,
         )
         refused = RefusedSequences()
@@ -136,7 +136,7 @@ class Log:
             peers,
             refused,
             clock,
-            on_not_owner=self._catalog_view.on_foreign_change,
+            on_not_owner=self.catalog_view.on_foreign_change,
         )
         self._flusher = Flusher(
             store,
@@ -165,7 +165,7 @@ class Log:
         self._changes_in_flight = ChangesInFlight()
         self._record_deletion = RecordDeletion(self.writer.run, self._changes_in_flight, clock)
         self._topic_changes = TopicChanges(
-            self.writer.run, self._catalog_view, self.topics, peers, self._changes_in_flight, clock=clock
+            self.writer.run, self.catalog_view, self.topics, peers, self._changes_in_flight, clock=clock
         )
         self.upkeep = Upkeep(
             database,
@@ -195,7 +195,7 @@ class Log:
     async def stop(self) -> None:
         """Drain, then stop the threads. Each thread finishes its current task."""
         await self.drain()
-        await self._catalog_view.stop()
+        await self.catalog_view.stop()
         self.waiters.close()
         await self._threads.stop()
         await asyncio.to_thread(self._reader.close)
@@ -395,12 +395,8 @@ class Log:
 
     async def refresh(self) -> None:
         """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
-        await self._catalog_view.refresh()
-
-    async def refresh_on_request(self) -> None:
-        """Refresh because another broker has requested it. See `CatalogView.refresh_on_request`."""
-        await self._catalog_view.refresh_on_request()
+        await self.catalog_view.refresh()
 
     async def catch_up(self) -> None:
         """Apply what other brokers changed before this call. See `CatalogView.catch_up`."""
-        await self._catalog_view.catch_up()
+        await self.catalog_view.catch_up()

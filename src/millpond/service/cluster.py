@@ -48,7 +48,7 @@ class ClusterAdministration:
 
     async def refresh(self) -> None:
         """Read the catalog's changes now, because another broker has requested it."""
-        await self._log.refresh_on_request()
+        await self._log.catalog_view.refresh_on_request()
 
     async def status(self) -> ClusterStatus:
         found, leases = await self._log.read(lambda tx: (topology.read(tx), writers.lease_remaining_ms(tx)))

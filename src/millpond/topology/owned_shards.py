@@ -30,16 +30,13 @@ class OwnedShards:
             if owner.session == self._session and shard not in self._in_handover:
                 self._epochs[shard] = owner.epoch
             else:
-                self.remove(shard)
-
-    def remove(self, shard: int) -> None:
-        self._epochs.pop(shard, None)
+                self._epochs.pop(shard, None)
 
     async def prepare_handover(self, shards: Collection[int]) -> None:
         """Stop coordinating these shards. This broker still owns them until the handover is committed."""
         self._in_handover.update(shards)
         for shard in shards:
-            self.remove(shard)
+            self._epochs.pop(shard, None)
 
     def end_handover(self, shards: Collection[int]) -> None:
         """The handover has completed or failed: coordinate the shards that this broker still owns."""

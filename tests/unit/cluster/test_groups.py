@@ -30,7 +30,7 @@ async def test_a_group_that_is_read_while_its_shard_is_handed_over_is_not_kept(b
     groups._store.load = slow
     asked = asyncio.create_task(groups.join("g", JOIN))
     await began.wait()
-    first.owned_shards.remove(shard)
+    await first.owned_shards.prepare_handover([shard])
     await groups.prepare_handover([shard])
     may_end.set()
     with pytest.raises(NotCoordinator):

@@ -288,7 +288,7 @@ async def test_shards_that_could_not_be_handed_over_are_kept(brokers):
 async def test_a_partition_that_was_handed_over_is_not_served_before_the_view_is_renewed(brokers):
     first = await brokers.add()
     await first.log.create_topic("t", 8)
-    refresh, served = first.log._catalog_view.refresh, []
+    refresh, served = first.log.catalog_view.refresh, []
 
     async def look_first():
         owners = await first.log.read(topology.owners)
@@ -299,7 +299,7 @@ async def test_a_partition_that_was_handed_over_is_not_served_before_the_view_is
         )
         await refresh()
 
-    first.log._catalog_view.refresh = look_first
+    first.log.catalog_view.refresh = look_first
     second = await brokers.add()
     await until(lambda: len(owned(second)) == 4)
     assert not served

@@ -342,7 +342,7 @@ async def test_a_long_poll_does_not_wait_for_more_than_fits(engine):
 
 async def test_stopping_waits_for_what_is_being_taken_in_of_others(engine, eventually):
     """Else it would go on over closed connections."""
-    view = engine.log._catalog_view
+    view = engine.log.catalog_view
     real, may_read, done = view.refresh, asyncio.Event(), []
 
     async def slow():
