@@ -45,7 +45,15 @@ PUBLIC = {
         *("SubscriptionDiffers", "SubscriptionExists", "SubscriptionReplaced", "TimedOut", "TopicExists"),
         *("TopicReplaced", "Unavailable", "UnknownConsumer", "UnknownGroup", "UnknownPartition"),
         *("UnknownPayload", "UnknownSubscription", "UnknownTopic", "Unreachable", "UnreadableBatch"),
-        *("UnsupportedCompression", "WriterDead"),
+        *(
+            "UnsupportedCompression",
+            "WriterDead",
+            "AuthenticationFailed",
+            "NotAuthenticated",
+            "NotAuthorized",
+        ),
+        *("TopicNotAuthorized", "GroupNotAuthorized", "ClusterNotAuthorized", "TransactionalIdNotAuthorized"),
+        *("InvalidAcl", "InvalidCredential", "UnknownUser", "UnknownToken"),
     ],
     millpond.client: [
         *("Admin", "AsyncAdmin", "AsyncConsumer", "AsyncProducer", "BrokerDescription", "Config", "Consumer"),

@@ -422,6 +422,12 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "moved here, and changes of the subscription, do not take effect yet.",
         _CATALOG,
     ),
+    # -- security ---------------------------------------------------------------------------------------------
+    "reading users and ACLs failed; will retry": Explanation(
+        "The broker could not read the users, tokens and ACLs from the catalog. It uses those that it has read "
+        "before, so a revocation may not have reached it.",
+        f"{_CATALOG} It tries again twice a second.",
+    ),
     # -- spark ------------------------------------------------------------------------------------------------
     "batch was committed before; nothing appended": Explanation(
         "The sink has already stored a batch of this number, or a later one, from another attempt or query. The "
@@ -459,6 +465,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "batches": "Number of record batches.",
     "broker": "Number of a broker, as in `millpond cluster status`; its session if the number is not known.",
     "brokers": "Numbers of brokers, with commas between.",
+    "change": "What an operator changed: users, tokens or ACLs.",
     "client": "Address of a client.",
     "consumer": "Name of a consumer of a subscription.",
     "delay_s": "Seconds until the next attempt.",
@@ -475,6 +482,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "last_offset": "Offset of the last message concerned.",
     "limit": "The limit that was reached.",
     "messages": "Number of messages.",
+    "method": "How a client authenticated: a SASL mechanism, Basic, Bearer or a certificate.",
     "needed_bytes": "Bytes that are needed on the disk.",
     "object": "Key of an object in the store.",
     "objects": "Number of objects in the store.",
@@ -486,6 +494,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "path": "A directory.",
     "payload": "Id of a payload.",
     "payloads": "Number of payloads.",
+    "principal": "Who sent the request, such as `User:alice`.",
     "reason": "Why it happened.",
     "records_kept": "Number of records that compaction kept.",
     "records_read": "Number of records that compaction read.",
@@ -497,6 +506,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "source": "Where a setting was given: `--set`, an environment variable, or the path of a file.",
     "source_offset": "Offset of a dead letter's message in the topic it came from.",
     "source_partition": "Partition of a dead letter's message in the topic it came from.",
+    "subject": "The name of the user, token or ACL that was changed.",
     "subscription": "Name of a subscription.",
     "timeout_ms": "The time that was allowed, in milliseconds.",
     "topic": "Name of a topic; its id if the topic is gone.",

@@ -39,6 +39,9 @@ class RightsSource(Protocol):
     def is_valid(self, identity: Identity) -> bool:
         """Whether the credential is still the stored one and has not expired."""
 
+    def denied(self, principal: Principal, host: str, refusal: NotAuthorized) -> None:
+        """A request is refused."""
+
 
 class Access:
     def __init__(self, identity: Identity, host: str, source: RightsSource) -> None:
@@ -58,7 +61,9 @@ class Access:
     def require(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> None:
         """Raises `NotAuthorized`, whether or not the resource exists."""
         if not self.allows(operation, resource, name):
-            raise _REFUSALS[resource](str(self.principal), _verb(operation), name)
+            refusal = _REFUSALS[resource](str(self.principal), _verb(operation), name)
+            self._source.denied(self.principal, self.host, refusal)
+            raise refusal
 
     def allows_somewhere(self, operation: AclOperation, resource: ResourceType) -> bool:
         """Whether the operation may be allowed on some resource of this type."""
@@ -90,6 +95,9 @@ class _EverythingAllowed:
 
     def is_valid(self, identity: Identity) -> bool:
         return True
+
+    def denied(self, principal: Principal, host: str, refusal: NotAuthorized) -> None:
+        """Does not happen."""
 
 
 OPEN_ACCESS: Final = Access(ANONYMOUS_IDENTITY, "", _EverythingAllowed())

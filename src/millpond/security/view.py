@@ -13,9 +13,10 @@ from millpond.catalog import security
 from millpond.catalog.security import ApiToken, ScramCredential, SecurityRows
 from millpond.model.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from millpond.model.clock import Clock
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, NotAuthorized
 from millpond.model.principals import BROKER, Principal
 from millpond.security.access import OPEN_ACCESS, Access
+from millpond.security.audit import AuditLog
 from millpond.security.identity import SCRAM, TOKEN, Identity
 from millpond.security.rights import Rights
 from millpond.topology.catalog_access import ReadCatalog
@@ -47,6 +48,7 @@ class SecurityView:
         self.secret = b""
         self._read = read
         self._clock = clock
+        self.audit = AuditLog(clock)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
         self._tokens: Mapping[str, ApiToken] = {}
@@ -80,6 +82,9 @@ class SecurityView:
             stored = self._credentials.get((user, mechanism))
             return stored is not None and stored.version == identity.credential_version
         return True
+
+    def denied(self, principal: Principal, host: str, refusal: NotAuthorized) -> None:
+        self.audit.denied(principal, host, refusal)
 
     def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
         return self._credentials.get((user, mechanism))

@@ -35,7 +35,7 @@ ACLS = st.builds(
     pattern_type=st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
     name=st.sampled_from([*NAMES, WILDCARD]),
     principal=st.sampled_from(["User:alice", "User:bob", EVERY_USER]),
-    host=st.sampled_from(["10.0.0.1", "10.0.0.2", WILDCARD]),
+    host=st.sampled_from(["192.0.2.1", "192.0.2.2", WILDCARD]),
     operation=st.sampled_from([AclOperation.ALL, *ASKED]),
     permission=st.sampled_from([Permission.ALLOW, Permission.DENY]),
 )
@@ -55,7 +55,7 @@ def acl(
 
 
 def allows(acls: list[Acl], operation: AclOperation, name: str, **more: object) -> bool:
-    rights = Rights(ALICE, "10.0.0.1", acls, **more)  # type: ignore[arg-type]
+    rights = Rights(ALICE, "192.0.2.1", acls, **more)  # type: ignore[arg-type]
     return bool(rights.allowed(ResourceType.TOPIC, name) >> operation & 1)
 
 
@@ -86,7 +86,7 @@ def naive(acls: list[Acl], operation: AclOperation, name: str, host: str) -> boo
 
 @given(st.lists(ACLS, max_size=8))
 def test_every_decision_is_that_of_a_naive_reading(acls: list[Acl]) -> None:
-    for host in ("10.0.0.1", "10.0.0.3"):
+    for host in ("192.0.2.1", "192.0.2.3"):
         rights = Rights(ALICE, host, acls)
         for name, operation in itertools.product(NAMES, ASKED):
             decided = bool(rights.allowed(ResourceType.TOPIC, name) >> operation & 1)
@@ -96,7 +96,7 @@ def test_every_decision_is_that_of_a_naive_reading(acls: list[Acl]) -> None:
 @given(st.lists(ACLS, max_size=6))
 def test_somewhere_is_where_some_name_is_allowed(acls: list[Acl]) -> None:
     """With longer names than any pattern: a prefix has room below it, unless a DENY covers it."""
-    rights = Rights(ALICE, "10.0.0.1", acls)
+    rights = Rights(ALICE, "192.0.2.1", acls)
     candidates = [*NAMES, *(f"{name}-{number}" for name in NAMES for number in range(2)), "zz"]
     literal_denies = {
         each.name
@@ -151,7 +151,7 @@ def test_a_wildcard_prefix_is_a_name_with_an_asterisk() -> None:
 
 
 def test_the_cache_does_not_grow_with_the_names_that_clients_invent() -> None:
-    rights = Rights(ALICE, "10.0.0.1", [acl()])
+    rights = Rights(ALICE, "192.0.2.1", [acl()])
     for number in range(NAMES_CACHED_MAX + 10):
         rights.allowed(ResourceType.TOPIC, f"invented-{number}")
     assert len(rights._cache) <= NAMES_CACHED_MAX
@@ -182,12 +182,12 @@ def test_the_cache_does_not_grow_with_the_names_that_clients_invent() -> None:
             ],
             True,
         ),
-        ([acl(operation=AclOperation.WRITE, host="10.0.0.2")], False),
+        ([acl(operation=AclOperation.WRITE, host="192.0.2.2")], False),
         ([acl(operation=AclOperation.WRITE, resource=ResourceType.GROUP)], False),
     ],
 )
 def test_writing_somewhere(acls: list[Acl], expected: bool) -> None:
-    rights = Rights(ALICE, "10.0.0.1", acls)
+    rights = Rights(ALICE, "192.0.2.1", acls)
     assert rights.allows_somewhere(AclOperation.WRITE, ResourceType.TOPIC) is expected
 
 

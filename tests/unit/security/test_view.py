@@ -60,7 +60,7 @@ async def stored():
 
 
 async def test_an_access_follows_the_acls(stored):
-    access = stored.view.access(BY_CERTIFICATE, "10.0.0.1")
+    access = stored.view.access(BY_CERTIFICATE, "192.0.2.1")
     assert not access.allows(AclOperation.READ, ResourceType.TOPIC, "orders")
     await stored.write(security.put_acls, [READ_ORDERS])
     assert access.allows(AclOperation.READ, ResourceType.TOPIC, "orders")
@@ -69,7 +69,7 @@ async def test_an_access_follows_the_acls(stored):
 
 
 async def test_refusals_name_principal_operation_and_resource(stored):
-    access = stored.view.access(BY_CERTIFICATE, "10.0.0.1")
+    access = stored.view.access(BY_CERTIFICATE, "192.0.2.1")
     with pytest.raises(TopicNotAuthorized, match="User:alice may not write topic 'orders'"):
         access.require(AclOperation.WRITE, ResourceType.TOPIC, "orders")
     with pytest.raises(GroupNotAuthorized, match="User:alice may not read group 'g'"):
@@ -82,7 +82,7 @@ async def test_refusals_name_principal_operation_and_resource(stored):
 
 async def test_operations_are_those_that_the_resource_supports(stored):
     await stored.write(security.put_acls, [READ_ORDERS._replace(operation=AclOperation.ALL)])
-    access = stored.view.access(BY_CERTIFICATE, "10.0.0.1")
+    access = stored.view.access(BY_CERTIFICATE, "192.0.2.1")
     assert access.operations(ResourceType.TOPIC, "orders") == sum(
         1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
     )
@@ -91,12 +91,12 @@ async def test_operations_are_those_that_the_resource_supports(stored):
 
 
 async def test_a_super_user_needs_no_acl(stored):
-    access = stored.view.access(Identity(Principal("User", "root"), "certificate"), "10.0.0.1")
+    access = stored.view.access(Identity(Principal("User", "root"), "certificate"), "192.0.2.1")
     assert access.allows(AclOperation.ALTER, ResourceType.CLUSTER)
 
 
 async def test_a_broker_may_only_act_on_the_cluster(stored):
-    access = stored.view.access(Identity(Principal(BROKER, "3"), "broker"), "10.0.0.1")
+    access = stored.view.access(Identity(Principal(BROKER, "3"), "broker"), "192.0.2.1")
     assert access.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     assert not access.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     assert not access.allows(AclOperation.READ, ResourceType.TOPIC, "orders")
@@ -105,7 +105,7 @@ async def test_a_broker_may_only_act_on_the_cluster(stored):
 async def test_a_changed_password_ends_access(stored):
     await stored.write(security.put_credentials, [ALICE])
     access = stored.view.access(
-        password_identity(stored.view.scram_credential("alice", "SCRAM-SHA-256")), "10.0.0.1"
+        password_identity(stored.view.scram_credential("alice", "SCRAM-SHA-256")), "192.0.2.1"
     )
     access.check_valid()
     await stored.write(security.put_credentials, [ALICE._replace(user="bob")])
@@ -143,6 +143,6 @@ async def test_an_unchanged_version_is_not_loaded_again(stored, monkeypatch):
 
 async def test_without_security_every_client_may_do_everything():
     open_view = SecurityView(Stored().read, enabled=False, clock=SimulatedClock(0))
-    assert open_view.access(BY_CERTIFICATE, "10.0.0.1") is OPEN_ACCESS
+    assert open_view.access(BY_CERTIFICATE, "192.0.2.1") is OPEN_ACCESS
     assert OPEN_ACCESS.allows(AclOperation.ALTER, ResourceType.CLUSTER)
     OPEN_ACCESS.check_valid()
