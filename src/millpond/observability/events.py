@@ -428,6 +428,12 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "before, so a revocation may not have reached it.",
         f"{_CATALOG} It tries again twice a second.",
     ),
+    "loading the JWK set failed; will retry": Explanation(
+        "The keys of `oauth_jwks` could not be read, or none of them can verify a token. The broker uses the keys it "
+        "has loaded before, for up to a day; then it refuses all JWTs.",
+        "Check the URL or file, that the server responds with status 200 and no redirect, and that its certificate is "
+        "trusted. The broker tries again when a client sends a JWT, at most once in ten seconds.",
+    ),
     # -- spark ------------------------------------------------------------------------------------------------
     "batch was committed before; nothing appended": Explanation(
         "The sink has already stored a batch of this number, or a later one, from another attempt or query. The "
