@@ -196,6 +196,7 @@ async def test_a_header_has_one_proof(authenticator, header, name):
         "Basic " + b64encode(b"\xff:x").decode(),
         "Basic" + b64encode(b"alice:pencil").decode(),
         " " + basic("alice", "pencil"),
+        basic("alice", "pencil").replace("Basic ", "Basic ~"),
         basic("alice", "pencil") + "\n",
         basic("alice", "pencil") + ", " + basic("alice", "pencil"),
         basic("alice", "pencil") + f", Bearer {CI.text}",

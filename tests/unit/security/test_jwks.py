@@ -197,14 +197,15 @@ async def test_a_slow_issuer_delays_only_callers_without_a_key():
     released.clear()
     source.data = jwks(jwk("rsa"), jwk("ed", kid="new"))
     clock.ms += HOUR_MS
-    first = asyncio.create_task(keys.key("rsa", "RS256"))
+    first, has_key, second = (
+        asyncio.create_task(keys.key(*wanted))
+        for wanted in (("rsa", "RS256"), ("rsa", "RS256"), ("new", "EdDSA"))
+    )
     await asyncio.sleep(0)
-    assert await keys.key("rsa", "RS256")
-    second = asyncio.create_task(keys.key("new", "EdDSA"))
-    await asyncio.sleep(0)
-    assert not second.done()
+    assert [task.done() for task in (first, has_key, second)] == [False, True, False]
     released.set()
     assert await first
+    assert await has_key
     assert await second, "it waited for the load of the first"
     assert source.fetched == 2
 

@@ -220,6 +220,8 @@ async def test_a_failure_is_not_remembered(derivations):
 async def test_what_is_remembered_is_for_this_user_and_this_password(derivations):
     checks = checker(Users(ALICE, credential("alic", "epencil2")))
     await checks.check("alice", "pencil")
+    assert await is_refused(checks, "alic", "pencil")
+    assert await is_refused(checks, "bob", "pencil")
     assert await is_refused(checks, "alic", "epencil")
     assert await is_refused(checks, "alice", "pencil2")
     assert await is_refused(checks, "alicep", "encil")

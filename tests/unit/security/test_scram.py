@@ -1,5 +1,7 @@
 """The server's side of SCRAM: test vectors of the RFCs, other clients, and every rule that an attacker would break."""
 
+import hashlib
+import hmac
 from base64 import b64decode, b64encode
 
 import pytest
@@ -157,6 +159,17 @@ def test_an_extension_fails(extension):
     assert is_refused(ScramClient(final_extension=extension))
 
 
+@pytest.mark.parametrize(
+    "change", [lambda final: final.replace(b",p=", b",x=y,p="), lambda final: final + b",x=y"]
+)
+def test_nothing_is_added_to_the_last_message(change):
+    client, server = ScramClient(), exchange()
+    final = client.final(server.first(client.first()))
+    with pytest.raises(AuthenticationFailed):
+        server.final(change(final))
+    assert server.final(final)
+
+
 def test_a_mandatory_extension_fails():
     with pytest.raises(AuthenticationFailed):
         exchange().first(b"n,,m=ext,n=alice,r=abc")
@@ -214,6 +227,22 @@ def test_every_bit_of_the_proof_counts():
         server.first(client.first())
         with pytest.raises(AuthenticationFailed):
             server.final(bare + b",p=" + b64encode(bytes(changed)))
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+def test_every_byte_of_the_stored_key_is_compared(mechanism):
+    name, message = scram.HASHES[mechanism], b"message"
+    client_key = hmac.digest(b"key", b"", name)
+    stored_key = hashlib.new(name, client_key).digest()
+
+    def is_proved(key):
+        signature = hmac.digest(key, message, name)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        return scram.proves(proof, ALICE._replace(mechanism=mechanism, stored_key=key), message)
+
+    assert is_proved(stored_key)
+    for place, byte in enumerate(stored_key):
+        assert not is_proved(stored_key[:place] + bytes([byte ^ 1]) + stored_key[place + 1 :])
 
 
 def test_a_proof_of_another_mechanism_fails():
