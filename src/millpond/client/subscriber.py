@@ -25,12 +25,14 @@ from typing import Any, Final, Self
 
 from millpond.client import arguments
 from millpond.client.bodies import BodyFetcher
-from millpond.client.calls import ADMIN, QUEUE, Connections, Pauses, ServerAddresses
+from millpond.client.calls import ADMIN, QUEUE, Connections, Pauses
 from millpond.client.delivery import AsyncDelivery, BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
 from millpond.client.link import AttachParameters, BrokerCredit, SubscribeLink
 from millpond.client.outbox import OutboxItem
 from millpond.client.reprs import client_repr
+from millpond.client.security import SecurityArguments, TlsArgument, TokenArgument
+from millpond.client.sources import ServerAddresses
 from millpond.client.subscriptions import check_same, config_texts
 from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import AsyncWorkers
@@ -67,7 +69,8 @@ class AsyncSubscriber:
     is generated. `create` creates the subscription with these configs if it does not exist. `prefetch` and
     `prefetch_bytes` limit the deliveries that are received or in flight, and not taken yet. Values larger than
     `value_bytes_max` are left out of the delivery, and so are all values with `metadata_only`: `data` fetches them.
-    `timeout` is the time that a broker has to respond."""
+    `timeout` is the time that a broker has to respond. `tls` is True, the path of a CA file or a `Tls`; `username` and
+    `password`, or `token`, prove who you are."""
 
     _delivery_class: type[BaseDelivery] = AsyncDelivery
 
@@ -84,6 +87,10 @@ class AsyncSubscriber:
         metadata_only: bool = False,
         create: Mapping[str, object] | None = None,
         timeout: float = TIMEOUT_S,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self.topic = arguments.topic("topic", topic)
         self.subscription = arguments.label("subscription", subscription)
@@ -93,7 +100,7 @@ class AsyncSubscriber:
         self._prefetch_bytes = arguments.count("prefetch_bytes", prefetch_bytes)
         arguments.integer("value_bytes_max", value_bytes_max, 1, arguments.UINT32_MAX)
         arguments.flag("metadata_only", metadata_only)
-        self._connections = Connections(address, timeout)
+        self._connections = Connections(address, timeout, SecurityArguments(tls, username, password, token))
         self._timeout_s = self._connections.timeout_s
         self._attach_parameters = AttachParameters(
             topic, subscription, self.consumer, value_bytes_max, metadata_only
