@@ -38,6 +38,7 @@ from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import AsyncWorkers
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
+    AuthenticationFailed,
     Defect,
     MillpondError,
     Stopping,
@@ -320,7 +321,7 @@ class AsyncSubscriber:
                 await link.run()
                 return
             except MillpondError as error:
-                if not error.retriable or isinstance(error, SubscriptionReplaced):
+                if not _may_attach_again(link, error):
                     self._fail(error)
                     return
             finally:
@@ -408,6 +409,13 @@ class AsyncSubscriber:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _may_attach_again(link: SubscribeLink, error: MillpondError) -> bool:
+    """A token that was accepted may have expired: the next attachment has the current one."""
+    if isinstance(error, AuthenticationFailed):
+        return link.attached is not None
+    return error.retriable and not isinstance(error, SubscriptionReplaced)
 
 
 def _default_consumer_name() -> str:
