@@ -1,8 +1,8 @@
 """Certificates for tests: an authority of their own, which signs those of servers and clients."""
 
-import datetime
 import ipaddress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-VALID = datetime.timedelta(days=365)
-MARGIN = datetime.timedelta(days=1)
+VALID = timedelta(days=365)
+MARGIN = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,12 @@ class Authority:
         self.ca = folder / "ca.pem"
         self.ca.write_bytes(_pem(signed.sign(self._key, hashes.SHA256())))
 
-    def server(
-        self, *names: str, file: str = "server", expires_in: datetime.timedelta = VALID
-    ) -> CertificateFiles:
+    def server(self, *names: str, file: str = "server", expires_in: timedelta = VALID) -> CertificateFiles:
         """A certificate for these host names and addresses; for this machine unless told otherwise."""
         found = [_general_name(each) for each in names or ("localhost", "127.0.0.1", "::1")]
         return self._issue(file, _named(file), x509.SubjectAlternativeName(found), expires_in)
 
-    def client(self, name: str, *, expires_in: datetime.timedelta = VALID) -> CertificateFiles:
+    def client(self, name: str, *, expires_in: timedelta = VALID) -> CertificateFiles:
         """A certificate with this common name."""
         return self._issue(
             name, _named(name), x509.SubjectAlternativeName([x509.DNSName("client")]), expires_in
@@ -53,7 +51,7 @@ class Authority:
         file: str,
         subject: x509.Name,
         names: x509.SubjectAlternativeName,
-        expires_in: datetime.timedelta,
+        expires_in: timedelta,
     ) -> CertificateFiles:
         key = ec.generate_private_key(ec.SECP256R1())
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -72,9 +70,9 @@ class Authority:
         return issued
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, expires_in: datetime.timedelta = VALID
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, expires_in: timedelta = VALID
     ) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.UTC)
+        now = datetime.now(UTC)
         return (
             x509.CertificateBuilder()
             .subject_name(subject)

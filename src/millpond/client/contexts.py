@@ -19,7 +19,6 @@ from millpond.client.secret_files import check_private
 from millpond.model.errors import InvalidArgument
 
 FOLDER_VARIABLE: Final = "XDG_CONFIG_HOME"
-CONTEXT_VARIABLE: Final = "MILLPOND_CONTEXT"
 FILE: Final = "millpond/contexts.toml"
 HEADING: Final = (
     "# Written by `millpond context`, which keeps no comments. Secrets are in the files that it names.\n"

@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Final
 
 from millpond.client import arguments
-from millpond.client.contexts import CONTEXT_VARIABLE, ConnectionContext, contexts_path, find_context
+from millpond.client.contexts import ConnectionContext, contexts_path, find_context
 from millpond.client.secret_files import TokenFile, read_secret
 from millpond.client.security import Security, SecurityArguments, Tls, TokenArgument, load_security
 from millpond.model.addresses import DEFAULT_ADDRESS
-
-ADDRESS_VARIABLE: Final = "MILLPOND_ADDRESS"
-TLS_VARIABLE: Final = "MILLPOND_TLS"
-TLS_CA_VARIABLE: Final = "MILLPOND_TLS_CA"
-USERNAME_VARIABLE: Final = "MILLPOND_USERNAME"
-PASSWORD_VARIABLE: Final = "MILLPOND_PASSWORD"  # noqa: S105  # its name
-PASSWORD_FILE_VARIABLE: Final = "MILLPOND_PASSWORD_FILE"  # noqa: S105  # its name
-TOKEN_VARIABLE: Final = "MILLPOND_TOKEN"  # noqa: S105  # its name
-TOKEN_FILE_VARIABLE: Final = "MILLPOND_TOKEN_FILE"  # noqa: S105  # its name
-CLIENT_VARIABLES: Final = (
-    *(ADDRESS_VARIABLE, TLS_VARIABLE, TLS_CA_VARIABLE, USERNAME_VARIABLE, PASSWORD_VARIABLE),
-    *(PASSWORD_FILE_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, CONTEXT_VARIABLE),
+from millpond.model.variables import (
+    ADDRESS_VARIABLE,
+    CLIENT_VARIABLES,
+    CONTEXT_VARIABLE,
+    PASSWORD_FILE_VARIABLE,
+    PASSWORD_VARIABLE,
+    TLS_CA_VARIABLE,
+    TLS_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
+    USERNAME_VARIABLE,
 )
+
 SWITCH: Final = {
     **dict.fromkeys(("true", "on", "yes", "1"), True),
     **dict.fromkeys(("false", "off", "no", "0"), False),
