@@ -47,21 +47,21 @@ def test_without_a_file_there_are_none(tmp_path):
 
 
 def test_the_file_is_where_the_configuration_of_a_user_is(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/alice")
-    assert str(contexts_path({})) == "/home/alice/.config/millpond/contexts.toml"
-    assert str(contexts_path({"XDG_CONFIG_HOME": ""})) == "/home/alice/.config/millpond/contexts.toml"
-    assert str(contexts_path({"XDG_CONFIG_HOME": "relative"})) == "/home/alice/.config/millpond/contexts.toml"
+    monkeypatch.setenv("HOME", "/of/alice")
+    assert str(contexts_path({})) == "/of/alice/.config/millpond/contexts.toml"
+    assert str(contexts_path({"XDG_CONFIG_HOME": ""})) == "/of/alice/.config/millpond/contexts.toml"
+    assert str(contexts_path({"XDG_CONFIG_HOME": "relative"})) == "/of/alice/.config/millpond/contexts.toml"
     assert contexts_path({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "millpond" / "contexts.toml"
 
 
 def test_a_relative_path_begins_at_the_folder_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/alice")
+    monkeypatch.setenv("HOME", "/of/alice")
     path = tmp_path / "contexts.toml"
     path.write_text('[contexts.a]\nca = "ca.pem"\ntoken_file = "~/token"\npassword_file = "/etc/password"\n')
     found = load_contexts(path).contexts["a"]
     assert (found.ca, found.token_file, found.password_file) == (
         str(tmp_path / "ca.pem"),
-        "/home/alice/token",
+        "/of/alice/token",
         "/etc/password",
     )
 

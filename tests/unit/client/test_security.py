@@ -373,7 +373,7 @@ async def test_a_certificate_of_the_client_proves_who_it_is(authority):
 def test_credentials_need_tls_unless_the_broker_is_on_this_machine(make):
     for address in (
         "broker.example:9999",
-        "10.0.0.1:9999",
+        "192.0.2.1:9999",
         "127.example.com:1",
         "127.0.0.1:1,broker.example:9999",
     ):
