@@ -178,7 +178,9 @@ def _trusted(ca: str | os.PathLike[str] | None) -> bytes | None:
         return None if system is None else Path(system).read_bytes()
     content = _content("tls", ca)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content.decode("ascii", "replace"))
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cadata=content.decode("ascii", "replace")
+        )
     except (ssl.SSLError, ValueError) as error:
         raise arguments.out_of_range("tls", str(ca), "a file with certificates in PEM form") from error
     return content
