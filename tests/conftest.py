@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.loop_time import LoopTime
 
+from millpond.model.variables import CLIENT_VARIABLES
+
 FIGURES = pytest.StashKey[list[str]]()
 HERE = Path(__file__).parent
 SPARK = ("tests/spark/", "tests/faults/spark/")
@@ -25,6 +27,8 @@ SPARK_FOLDERS = (HERE / "spark", FAULTS / "spark")
 FREE_PORTS = {f"MILLPOND_{interface}_LISTEN": "127.0.0.1:0" for interface in ("KAFKA", "GRPC", "HTTP")}
 SMALL_RESERVE = {"MILLPOND_DISK_RESERVE": "1MiB"}
 """The folders of many tests are kept, and each would keep the space of a reserve."""
+NO_CONTEXTS = {"XDG_CONFIG_HOME": "/nonexistent"}
+"""Commands and clients of a test do not connect to the clusters of the user who runs it."""
 
 
 # No example of a property is too slow: the machine may be busy. `make test` tries the same examples each time;
@@ -36,7 +40,9 @@ settings.load_profile("same")
 
 def pytest_configure() -> None:
     """A broker that a test starts as a process takes no default port, unless told to: another one may have it."""
-    os.environ.update(FREE_PORTS | SMALL_RESERVE)
+    for name in CLIENT_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(FREE_PORTS | SMALL_RESERVE | NO_CONTEXTS)
     restore_sigint()
 
 

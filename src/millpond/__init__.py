@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Producer,
         Publisher,
         Subscriber,
+        Tls,
     )
     from millpond.log import AppendResult, FetchRequest, FetchResult
     from millpond.model.errors import MillpondError
@@ -67,6 +68,7 @@ __all__ = [
     "Record",
     "Settings",
     "Subscriber",
+    "Tls",
     "TopicPartition",
     "__version__",
     "errors",
@@ -94,6 +96,7 @@ _MODULES = {
         "Producer",
         "Publisher",
         "Subscriber",
+        "Tls",
     ),
     "millpond.log": ("AppendResult", "FetchRequest", "FetchResult"),
     "millpond.model.errors": ("MillpondError",),

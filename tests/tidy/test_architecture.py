@@ -30,7 +30,7 @@ PUBLIC = {
         *("Consumer", "Message", "Placed", "Polled", "Producer"),
         *("AsyncPayloads", "PayloadReference", "Payloads"),
         *("AsyncDelivery", "AsyncPublisher", "AsyncSubscriber", "Delivery", "Outcome", "Publisher"),
-        *("Subscriber", "errors"),
+        *("Subscriber", "Tls", "errors"),
     ],
     millpond.errors: [
         *("CatalogFailed", "CatalogFull", "CatalogUnavailable", "Conflict", "CorruptBatch"),
@@ -62,7 +62,7 @@ PUBLIC = {
         *("Acknowledgement", "AsyncDelivery", "AsyncPublisher", "AsyncSubscriber", "AsyncTransaction"),
         *("Delivery", "Metadata", "Outcome", "Publisher", "Subscriber", "Subscription", "Transaction"),
         *("SubscriptionConsumer", "SubscriptionKey", "SubscriptionPartition", "SubscriptionState"),
-        *("Cluster", "ClusterBroker"),
+        *("Cluster", "ClusterBroker", "Tls"),
     ],
     millpond.service: [
         *("Administration", "GroupDetails", "GroupPartition", "MessageWriter", "Owners", "StoredMessage"),

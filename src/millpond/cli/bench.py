@@ -14,8 +14,8 @@ from typing import Final
 
 import click
 
-from millpond.cli.connection import check_reachable
-from millpond.cli.options import DEFAULT_TIMEOUT_S, as_bytes, check_address, json_option
+from millpond.cli.connection import ClientOptions, check_reachable, client_options
+from millpond.cli.options import DEFAULT_TIMEOUT_S, as_bytes, check_address, json_option, security_options
 from millpond.cli.output import Stopwatch, print_json, print_note, stderr_is_terminal
 from millpond.cli.temporary_broker import ANY_PORT, TemporaryBroker
 from millpond.client import Admin, Consumer, Producer, Sent
@@ -35,6 +35,13 @@ class Load:
     size_bytes: int
     producers: int
     compression: str
+
+
+class MeasuredBroker(ClientOptions):
+    """How to connect to the broker."""
+
+    address: str
+    timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,7 @@ class Figures:
 )
 @click.option("--embedded", is_flag=True, help="Always start a temporary broker.")
 @click.option("--timeout", type=click.FloatRange(min=0.001), default=DEFAULT_TIMEOUT_S, show_default=True)
+@security_options
 @json_option
 def bench(
     messages: int,
@@ -110,22 +118,25 @@ def bench(
             folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="millpond-bench-")))
             print_note(f"starting a temporary broker in {folder} (--address loads a running one)")
             address = undo.enter_context(TemporaryBroker(folder, {"grpc": ANY_PORT})).listeners["grpc"]
+            options = ClientOptions(tls=False)
+        else:
+            options = client_options()
         check_reachable(address)
-        figures = _measure(load, address, timeout)
+        figures = _measure(load, MeasuredBroker(address=address, timeout=timeout, **options))
     if as_json:
         print_json(asdict(figures))
     else:
         _print(figures)
 
 
-def _measure(load: Load, address: str, timeout: float) -> Figures:
+def _measure(load: Load, broker: MeasuredBroker) -> Figures:
     topic = TOPIC_PREFIX + secrets.token_hex(4)
-    with Admin(address=address, timeout=timeout) as admin:
+    with Admin(**broker) as admin:
         admin.create_topic(topic, partitions=load.producers)
         try:
-            produced_s = _produce(load, topic, address, timeout)
-            waits_ms = _one_at_a_time(load, topic, address, timeout)
-            read, read_s = _read(load, topic, address, timeout)
+            produced_s = _produce(load, topic, broker)
+            waits_ms = _one_at_a_time(load, topic, broker)
+            read, read_s = _read(load, topic, broker)
         finally:
             with suppress(MillpondError):
                 admin.delete_topic(topic)
@@ -142,15 +153,13 @@ def _measure(load: Load, address: str, timeout: float) -> Figures:
     )
 
 
-def _produce(load: Load, topic: str, address: str, timeout: float) -> float:
+def _produce(load: Load, topic: str, broker: MeasuredBroker) -> float:
     """Run all producers concurrently, one per partition. Returns when every message is durable."""
     failures: list[MillpondError] = []
     shares = [
         load.messages // load.producers + (n < load.messages % load.producers) for n in range(load.producers)
     ]
-    producers = [
-        Producer(topic, address=address, timeout=timeout, compression=load.compression) for _ in shares
-    ]
+    producers = [Producer(topic, compression=load.compression, **broker) for _ in shares]
     threads = [
         threading.Thread(target=_send_share, args=(producer, partition, count, load, failures))
         for partition, (producer, count) in enumerate(zip(producers, shares, strict=True))
@@ -189,12 +198,12 @@ def _send_share(
         failures.append(error)
 
 
-def _one_at_a_time(load: Load, topic: str, address: str, timeout: float) -> list[float]:
+def _one_at_a_time(load: Load, topic: str, broker: MeasuredBroker) -> list[float]:
     """Sorted times until a single message is durable."""
     value = secrets.token_bytes(load.size_bytes)
     waits_ms: list[float] = []
     whole = Stopwatch()
-    with Producer(topic, address=address, timeout=timeout, compression=load.compression) as producer:
+    with Producer(topic, compression=load.compression, **broker) as producer:
         producer.send(value, partition=0)  # the first send also loads the topic's metadata
         while len(waits_ms) < SINGLE_MESSAGES and whole.seconds < SINGLE_S:
             watch = Stopwatch()
@@ -203,11 +212,11 @@ def _one_at_a_time(load: Load, topic: str, address: str, timeout: float) -> list
     return sorted(waits_ms)
 
 
-def _read(load: Load, topic: str, address: str, timeout: float) -> tuple[int, float]:
+def _read(load: Load, topic: str, broker: MeasuredBroker) -> tuple[int, float]:
     count = 0
     watch = Stopwatch()
     with (
-        Consumer(topic, address=address, timeout=timeout) as consumer,
+        Consumer(topic, **broker) as consumer,
         click.progressbar(length=load.messages, label="reading", hidden=not stderr_is_terminal()) as bar,
     ):
         while messages := consumer.poll(bytes_max=READ_BYTES).messages:

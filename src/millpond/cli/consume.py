@@ -18,7 +18,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from millpond.cli.connection import check_reachable, complete_group, complete_topic
+from millpond.cli.connection import check_reachable, client_options, complete_group, complete_topic
 from millpond.cli.consume_subscription import (
     ACK_CHOICES,
     RenderDelivery,
@@ -223,7 +223,7 @@ async def _consume(arguments: ConsumeArguments, render: Render) -> bool:
 async def _opened(arguments: ConsumeArguments) -> AsyncConsumer:
     """A consumer at the starting position. With --follow it waits for the topic and the broker."""
     start, last_note = arguments.start, ""
-    async with AsyncAdmin(address=arguments.address, timeout=arguments.timeout) as admin:
+    async with AsyncAdmin(address=arguments.address, timeout=arguments.timeout, **client_options()) as admin:
         while True:
             try:
                 description = await admin.describe_topic(arguments.topic)
@@ -246,6 +246,7 @@ async def _opened(arguments: ConsumeArguments) -> AsyncConsumer:
         position_file=arguments.position_file,
         address=arguments.address,
         timeout=arguments.timeout,
+        **client_options(),
     )
 
 

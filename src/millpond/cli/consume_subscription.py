@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from millpond.cli.connection import client_options
 from millpond.cli.output import check_reader, count_text, print_bytes, print_note
 from millpond.client import AsyncDelivery, AsyncSubscriber, Message
 
@@ -52,6 +53,7 @@ async def print_deliveries(arguments: SubscriptionArguments, render: RenderDeliv
         consumer=arguments.consumer,
         prefetch=min(arguments.count or AT_ONCE, AT_ONCE),
         timeout=arguments.timeout,
+        **client_options(),
     )
     async with subscriber:
         try:

@@ -83,9 +83,9 @@ def _run_all(folder: Path) -> list[tuple[str, str]]:
 
 def _hello(broker: TemporaryBroker) -> str:
     click.echo("2. Three messages to a topic that does not exist yet")
-    with Producer("hello", address=broker.listeners["grpc"]) as producer:
+    with Producer("hello", address=broker.listeners["grpc"], tls=False) as producer:
         numbers = [producer.send(text).number for text in (b"one", b"two", b"three")]
-    with Consumer("hello", address=broker.listeners["grpc"]) as consumer:
+    with Consumer("hello", address=broker.listeners["grpc"], tls=False) as consumer:
         for message in consumer.poll().messages:
             click.echo(f"   message {message.number}: {(message.value or b'').decode()}")
     return f"3 messages, numbers {numbers[0]} to {numbers[-1]}; the topic was created for them"
@@ -94,11 +94,11 @@ def _hello(broker: TemporaryBroker) -> str:
 def _produce(broker: TemporaryBroker) -> str:
     click.echo(f"3. {MESSAGES:,} orders to {PARTITIONS} partitions, each with a key: {_order(0).decode()}")
     address = broker.listeners["grpc"]
-    with Admin(address=address) as admin:
+    with Admin(address=address, tls=False) as admin:
         admin.create_topic("orders", partitions=PARTITIONS)
     watch = Stopwatch()
     with (
-        Producer("orders", address=address, timeout=TIMEOUT_S) as producer,
+        Producer("orders", address=address, tls=False, timeout=TIMEOUT_S) as producer,
         click.progressbar(range(0, MESSAGES, STEP), label="   sending") as starts,
     ):
         for start in starts:
@@ -161,7 +161,7 @@ def _crash(broker: TemporaryBroker) -> str:
         f"7. kill -9 while {CRASH_MESSAGES:,} messages are in flight, and a restart; the producer continues"
     )
     watch = Stopwatch()
-    with Producer("precious", address=broker.listeners["grpc"], timeout=TIMEOUT_S) as producer:
+    with Producer("precious", address=broker.listeners["grpc"], tls=False, timeout=TIMEOUT_S) as producer:
         sent = [producer.submit(b"%d" % number) for number in range(CRASH_AFTER)]
         sent[0].result()
         broker.kill()
@@ -183,8 +183,8 @@ def _expire(broker: TemporaryBroker) -> str:
     click.echo(f"8. A topic that keeps messages for {RETENTION_MS} ms")
     address = broker.listeners["grpc"]
     with (
-        Admin(address=address) as admin,
-        Producer("short-lived", address=address) as producer,
+        Admin(address=address, tls=False) as admin,
+        Producer("short-lived", address=address, tls=False) as producer,
     ):
         admin.create_topic("short-lived", configs={"retention.ms": str(RETENTION_MS)})
         producer.send_many([b"soon gone", b"this too"])
@@ -199,7 +199,7 @@ def _expire(broker: TemporaryBroker) -> str:
 
 def _count(topic: str, broker: TemporaryBroker) -> int:
     count = 0
-    with Consumer(topic, address=broker.listeners["grpc"], timeout=TIMEOUT_S) as consumer:
+    with Consumer(topic, address=broker.listeners["grpc"], tls=False, timeout=TIMEOUT_S) as consumer:
         while messages := consumer.poll().messages:
             count += len(messages)
     return count

@@ -26,7 +26,10 @@ def show_queue(broker: TemporaryBroker) -> str:
     click.echo("9. A topic as a queue: keys in order, a message that fails once, and one that always does")
     address = broker.listeners["grpc"]
     watch = Stopwatch()
-    with Admin(address=address) as admin, Producer("tasks", address=address) as producer:
+    with (
+        Admin(address=address, tls=False) as admin,
+        Producer("tasks", address=address, tls=False) as producer,
+    ):
         for key, task in TASKS:
             producer.send(task, key=key)
         admin.create_topic(DEAD_LETTERS)
@@ -42,7 +45,7 @@ def show_queue(broker: TemporaryBroker) -> str:
 def _work(address: str) -> dict[bytes, list[bytes]]:
     """The completed tasks of each key, in order of completion."""
     done: dict[bytes, list[bytes]] = {key: [] for key in DONE}
-    with Subscriber("tasks", "workshop", address=address, timeout=TIMEOUT_S) as subscriber:
+    with Subscriber("tasks", "workshop", address=address, tls=False, timeout=TIMEOUT_S) as subscriber:
         while done != DONE and (delivery := subscriber.receive(TIMEOUT_S)) is not None:
             key, task = delivery.key or b"", delivery.value or b""
             if _fails(delivery):
@@ -61,6 +64,6 @@ def _fails(delivery: Delivery) -> bool:
 
 
 def _dead_letter(address: str) -> bytes | None:
-    with Consumer(DEAD_LETTERS, address=address, timeout=TIMEOUT_S) as consumer:
+    with Consumer(DEAD_LETTERS, address=address, tls=False, timeout=TIMEOUT_S) as consumer:
         messages = consumer.poll(TIMEOUT_S).messages
     return messages[0].value if messages else None

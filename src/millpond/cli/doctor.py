@@ -11,8 +11,9 @@ import click
 
 from millpond.cli import checks, ports
 from millpond.cli.checks import CheckResult
+from millpond.cli.connection import ClientOptions, client_options
 from millpond.cli.main import EXIT_FAILED
-from millpond.cli.options import json_option, load_settings, settings_options
+from millpond.cli.options import json_option, load_settings, security_options, settings_options
 from millpond.cli.output import count_text, print_json, print_table
 from millpond.model.errors import MillpondError
 from millpond.settings import Settings
@@ -23,6 +24,7 @@ from millpond.settings import Settings
     "\n\b\nExit code 1 if there is a problem; warnings do not count."
 )
 @settings_options
+@security_options
 @json_option
 @click.pass_context
 def doctor(
@@ -39,7 +41,7 @@ def doctor(
     except MillpondError as error:
         findings.append(CheckResult("settings", "problem", str(error), "`millpond settings` shows them all"))
     else:
-        findings += _of(settings)
+        findings += _of(settings, client_options(is_own_address=True))
     problems = sum(each.status == "problem" for each in findings)
     if as_json:
         print_json({"problems": problems, "findings": [asdict(each) for each in findings]})
@@ -49,13 +51,13 @@ def doctor(
         context.exit(EXIT_FAILED)
 
 
-def _of(settings: Settings) -> list[CheckResult]:
+def _of(settings: Settings, options: ClientOptions) -> list[CheckResult]:
     return [
         CheckResult("settings", "ok", "they can be read"),
         *checks.of_limits(settings.connections_max),
         *(checks.of_data_dir(settings.data_dir) if settings.uses_data_dir() else []),
         *checks.of_storage_and_catalog(settings),
-        *ports.check_interface_ports(settings),
+        *ports.check_interface_ports(settings, options),
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from millpond.cli.connection import admin_of, check_reachable, complete_group, complete_topic
+from millpond.cli.connection import admin_of, check_reachable, client_options, complete_group, complete_topic
 from millpond.cli.options import broker_options, json_option
 from millpond.cli.output import count_text, print_json, print_table
 from millpond.cli.positions import HELP, StartPosition, StartPositionType, numbers_at
@@ -119,7 +119,10 @@ def reset(
     """Set the position of a group that has no members; creates the group if it does not exist."""
     check_reachable(address)
     moves = asyncio.run(
-        _reset(AsyncAdmin(address=address, timeout=timeout), name, topic, place, partition, dry_run)
+        _reset(
+            AsyncAdmin(address=address, timeout=timeout, **client_options()),
+            *(name, topic, place, partition, dry_run),
+        )
     )
     if as_json:
         facts = [dict(zip(("partition", "from", "to", "lag"), move, strict=True)) for move in moves]

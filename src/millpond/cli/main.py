@@ -11,12 +11,14 @@ from typing import Any, Final
 
 import click
 
+from millpond.cli.options import keep
 from millpond.cli.packages import not_installed
 from millpond.cli.suggestions import SuggestingGroup
 from millpond.model.errors import (
     GroupInUse,
     InvalidSettings,
     MillpondError,
+    NotAuthenticated,
     PortUnavailable,
     UnknownGroup,
     UnknownTopic,
@@ -42,6 +44,7 @@ COMMANDS: Final = {
     "demo": "Show the features in about a minute, in a temporary directory.",
     "bench": "Measure produce and consume throughput and latency.",
     "doctor": "Check for common problems, and suggest remedies.",
+    "context": "Named clusters: their address, TLS and credentials.",
     "settings": "Show every setting, its effective value, and what it does.",
     "completion": "Print the completion script for a shell.",
 }
@@ -122,6 +125,13 @@ def failure_of(error: MillpondError) -> CommandFailed:
 def sentence_of(error: MillpondError) -> str:
     """What went wrong and what to do next, for errors where a command can say more than the library."""
     match error:
+        case Unreachable() if "TLS" in str(error):
+            return f"{error} See --tls, --tls-ca and --address."
+        case NotAuthenticated():
+            return (
+                f"{error} Give --username and --password-file, or --token-file, or choose a context: "
+                "`millpond context list`."
+            )
         case Unreachable():
             reason = str(error.facts.get("reason", "no answer")).rpartition(": ")[2]
             return (
@@ -150,10 +160,18 @@ def _forget_output() -> None:
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="millpond")
+@click.option(
+    "--context",
+    metavar="NAME",
+    expose_value=False,
+    callback=keep,
+    help="Cluster to connect to; `millpond context list` shows them. [env var: MILLPOND_CONTEXT]",
+)
 def cli() -> None:
     """A durable message log with Kafka, gRPC, HTTP and Spark interfaces."""
 
 
 def main() -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it prints a line for every failed TLS handshake
     set_up_logging("WARNING", others=False)
     cli(prog_name="millpond")

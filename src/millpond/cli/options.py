@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from millpond.cli.output import print_note
-from millpond.cli.variables import warn_of_misspelt_address, warn_of_unknown_variables
+from millpond.cli.variables import warn_of_misspelt_variables, warn_of_unknown_variables
 from millpond.model.addresses import DEFAULT_ADDRESS, parse_addresses
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import parse_bytes, parse_duration_ms
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 DEFAULT_TIMEOUT_S: Final = 10.0
+CONNECTION_KEY: Final = "millpond.connection"
+CONTEXT: Final = "context"
+"""The parameter of `millpond --context`."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -60,12 +64,66 @@ def broker_options(command: Command) -> Command:
             help="Maximum time to wait for a response, in seconds.",
         ),
     )
+    return _with(options, security_options(command))
+
+
+def security_options(command: Command) -> Command:
+    """TLS and credentials, as files. `connection.client_options` returns what was chosen, so that a command does not
+    take these options as parameters."""
+    options = (
+        click.option(
+            "--tls/--no-tls",
+            default=None,
+            expose_value=False,
+            callback=keep,
+            help="Connect with TLS; on with --tls-ca. [env var: MILLPOND_TLS]",
+        ),
+        _file_option("--tls-ca", "Certificates of the authorities to trust. [env var: MILLPOND_TLS_CA]"),
+        click.option(
+            "--username",
+            metavar="NAME",
+            expose_value=False,
+            callback=keep,
+            help="User name; needs a password. [env var: MILLPOND_USERNAME]",
+        ),
+        _file_option("--password-file", "File that holds the password. [env var: MILLPOND_PASSWORD_FILE]"),
+        _file_option("--token-file", "File that holds a token. [env var: MILLPOND_TOKEN_FILE]"),
+    )
     return _with(options, command)
 
 
+def _file_option(name: str, text: str) -> Callable[[Command], Command]:
+    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
+    return click.option(name, type=kind, metavar="FILE", expose_value=False, callback=keep, help=text)
+
+
+def keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Keep an option of the connection for `connection.client_options`."""
+    if value is not None:
+        given_options(context)[parameter.name or ""] = value
+    return value
+
+
+def given_options(context: click.Context) -> dict[str, Any]:
+    """The options of the connection that were given, by parameter. Commands and their groups share them."""
+    found: dict[str, Any] = context.meta.setdefault(CONNECTION_KEY, {})
+    return found
+
+
 def check_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The address to connect to. A context that --context names counts more than the environment; other contexts count
+    less."""
     if not context.resilient_parsing:  # set while a shell completes a word
-        warn_of_misspelt_address(os.environ)
+        warn_of_misspelt_variables(os.environ)
+    source = context.get_parameter_source(parameter.name or "")
+    if source is ParameterSource.COMMANDLINE:
+        given_options(context)["address"] = value
+    elif source is ParameterSource.DEFAULT or CONTEXT in given_options(context):
+        from millpond.cli.connection import (
+            address_of_context,
+        )  # imported here, because it loads the client library
+
+        value = address_of_context(context, is_current_used=value is not None) or value
     try:
         return None if value is None else ",".join(parse_addresses(value))
     except ValueError as error:

@@ -4,20 +4,24 @@ import json
 import socket
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from millpond.cli.checks import CheckResult
+from millpond.cli.connection import ClientOptions
 from millpond.client import Admin
 from millpond.model.addresses import INTERFACES, join_address
-from millpond.model.errors import MillpondError
+from millpond.model.errors import AuthenticationFailed, MillpondError, NotAuthorized
 from millpond.settings import Settings
 
 ASK_S: Final = 1.0
 
 
-def check_interface_ports(settings: Settings) -> Iterator[CheckResult]:
+def check_interface_ports(settings: Settings, options: ClientOptions) -> Iterator[CheckResult]:
+    """`options` has the TLS and credentials for a broker that is running."""
     known: set[str] = set()
-    asked: Mapping[str, Callable[[str], set[str]]] = {"grpc": _by_grpc, "http": _by_http}
+    by_grpc = partial(_by_grpc, options=options)
+    asked: Mapping[str, Callable[[str], set[str]]] = {"grpc": by_grpc, "http": _by_http}
     for interface, ask in asked.items():
         address = getattr(settings, f"{interface}_listen")
         if address and not address.endswith(":0"):
@@ -57,11 +61,13 @@ def _bind(host: str, port: int) -> None:
         trial.listen(1)
 
 
-def _by_grpc(address: str) -> set[str]:
+def _by_grpc(address: str, options: ClientOptions) -> set[str]:
     """The addresses that a Millpond broker reports for itself; empty if none responds."""
     try:
-        with Admin(address=address, timeout=ASK_S) as admin:
+        with Admin(address=address, timeout=ASK_S, **options) as admin:
             return set(admin.describe_broker().listeners.values())
+    except (AuthenticationFailed, NotAuthorized):
+        return {address}  # a broker, which reports nothing to this user
     except MillpondError:
         return set()
 

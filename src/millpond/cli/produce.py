@@ -14,7 +14,7 @@ from typing import IO, Final, Literal, NamedTuple
 
 import click
 
-from millpond.cli.connection import check_reachable, complete_topic
+from millpond.cli.connection import check_reachable, client_options, complete_topic
 from millpond.cli.input_files import STDIN, InputChunk, InputFile, InputLine, texts
 from millpond.cli.interruption import Interruption
 from millpond.cli.main import EXIT_FAILED, EXIT_INTERRUPTED, sentence_of
@@ -114,7 +114,9 @@ def produce(
         sources = [] if messages else [InputFile(path) for path in files or (STDIN,)]
         for source in sources:
             opened.callback(source.close)
-        producer = Producer(topic, address=address, timeout=timeout, compression=compression)
+        producer = Producer(
+            topic, address=address, timeout=timeout, compression=compression, **client_options()
+        )
         opened.enter_context(producer)
         delivery = InFlightMessages(producer, decode, partition, sys.stdout.buffer if as_json else None)
         pieces = texts(messages) if messages else _pieces(sources, form, interruption)

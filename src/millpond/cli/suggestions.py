@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Final
 
 import click
 
+SIMILARITY: Final = 0.6
+"""From 0 to 1; the least that makes a name a suggestion."""
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+
+def nearest(name: str, known: Iterable[str], similarity: float = SIMILARITY) -> str | None:
     """The known name that is most similar, if any is."""
-    found = get_close_matches(name, list(known), n=1)
+    found = get_close_matches(name, list(known), n=1, cutoff=similarity)
     return found[0] if found else None
 
 

@@ -4,14 +4,16 @@ from collections.abc import Iterable
 from typing import Final
 
 from millpond.cli.output import print_note
-from millpond.cli.suggestions import nearest
+from millpond.cli.suggestions import SIMILARITY, nearest
+from millpond.model.variables import ADDRESS_VARIABLE, CLIENT_VARIABLES
 
 PREFIX: Final = "MILLPOND_"
-ADDRESS: Final = "MILLPOND_ADDRESS"
-COMMAND_VARIABLES: Final = (ADDRESS, "MILLPOND_SPARK_MASTER")
+COMMAND_VARIABLES: Final = (*CLIENT_VARIABLES, "MILLPOND_SPARK_MASTER")
 """Known variables that are not settings."""
 IGNORED_PREFIXES: Final = ("MILLPOND_TEST_", "MILLPOND_PEERS_", "MILLPOND_CHAOS_")
 """Prefixes of variables that the project's own tests read."""
+TYPO: Final = 0.85
+"""How similar a variable is to the one that was meant. Less would also find settings, whose names are not known."""
 
 
 def warn_of_unknown_variables(environment: Iterable[str]) -> None:
@@ -21,12 +23,13 @@ def warn_of_unknown_variables(environment: Iterable[str]) -> None:
         _warn(name, meant)
 
 
-def warn_of_misspelt_address(environment: Iterable[str]) -> None:
+def warn_of_misspelt_variables(environment: Iterable[str]) -> None:
     """For commands that connect to a broker. They read no settings, and do not import the code that knows
     their names."""
     for name in _candidate_variables(environment):
-        if _nearest(name, [ADDRESS]) is not None:
-            _warn(name, ADDRESS)
+        meant = _nearest(name, [ADDRESS_VARIABLE]) or _nearest(name, CLIENT_VARIABLES, TYPO)
+        if meant is not None:
+            _warn(name, meant)
 
 
 def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
@@ -50,9 +53,9 @@ def _candidate_variables(environment: Iterable[str]) -> list[str]:
     )
 
 
-def _nearest(name: str, known: Iterable[str]) -> str | None:
+def _nearest(name: str, known: Iterable[str], similarity: float = SIMILARITY) -> str | None:
     """Compared without the prefix, which would make all names similar."""
-    found = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
+    found = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], similarity)
     return None if found is None else PREFIX + found
 
 

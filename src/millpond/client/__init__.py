@@ -3,7 +3,8 @@
 Reading order: `lane` (the pure state machine behind a producer), `sender` (which drives it), `topic_producer`,
 `producer`, `topic_reader`, `consumer`, `admin`, `payloads`; for queues `inbox` and `outbox` (pure), `link` (which
 drives them), `subscriber`, `publisher`; `sync_producer`, `sync` and `sync_queues` wrap them for code without an event
-loop. `arguments` checks the arguments of public calls. Nothing here needs the broker's code.
+loop. `arguments` checks the arguments of public calls; `sources` finds address, TLS and credentials, which `security`
+adds to connections. Nothing here needs the broker's code.
 """
 
 from millpond.client.admin import (
@@ -25,6 +26,7 @@ from millpond.client.message import Message, Placed, Polled, Sent
 from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import AsyncProducer
 from millpond.client.publisher import AsyncPublisher
+from millpond.client.security import Tls
 from millpond.client.subscriber import AsyncSubscriber
 from millpond.client.subscriptions import (
     Subscription,
@@ -76,6 +78,7 @@ __all__ = [
     "SubscriptionKey",
     "SubscriptionPartition",
     "SubscriptionState",
+    "Tls",
     "Topic",
     "TopicDescription",
     "Transaction",

@@ -13,11 +13,13 @@ from typing import Literal, Self
 from google.protobuf.message import Message as Proto
 
 from millpond.client import arguments
-from millpond.client.calls import ADMIN, Connections, ProtoResponse, ServerAddresses
+from millpond.client.calls import ADMIN, Connections, ProtoResponse
 from millpond.client.cluster import ClusterCalls
 from millpond.client.consumer import ConsumerStart
 from millpond.client.message import ReadFrom
 from millpond.client.reprs import client_repr
+from millpond.client.security import SecurityArguments, TlsArgument, TokenArgument
+from millpond.client.sources import ServerAddresses
 from millpond.client.subscriptions import SubscriptionCalls
 from millpond.model.topics import check_partition_count
 from millpond.stubs import admin_pb2 as pb
@@ -125,10 +127,23 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     """Creates, describes, changes and deletes topics, groups and subscriptions, and describes brokers.
 
     A broker acts on a create or delete request at most once. If the response is lost, the call raises
-    `OutcomeUnknown` or `TimedOut`: check the state before you repeat it."""
+    `OutcomeUnknown` or `TimedOut`: check the state before you repeat it.
 
-    def __init__(self, *, address: ServerAddresses = None, timeout: float = TIMEOUT_S) -> None:
-        self._connections = Connections(address, timeout)
+    `address` is the broker to try first, or several; `timeout` is the maximum time for a call, including retries. `tls`
+    is True, the path of a CA file or a `Tls`; `username` and `password`, or `token`, prove who you are."""
+
+    def __init__(
+        self,
+        *,
+        address: ServerAddresses = None,
+        timeout: float = TIMEOUT_S,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
+    ) -> None:
+        security = SecurityArguments(tls, username, password, token)
+        self._connections = Connections(address, timeout, security)
 
     # -- topics -----------------------------------------------------------------------------------------------
 

@@ -15,12 +15,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from millpond.model.addresses import DEFAULT_ADDRESS, parse_addresses
+from millpond.model.addresses import parse_addresses
 from millpond.model.errors import InvalidArgument, InvalidRecord
 from millpond.model.ids import check_topic_name
 from millpond.records import Header
 
-ADDRESS_VARIABLE: Final = "MILLPOND_ADDRESS"
 UINT32_MAX: Final = 2**32 - 1
 INT64_MAX: Final = 2**63 - 1
 OFFSET_MAX: Final = INT64_MAX - 1
@@ -29,6 +28,7 @@ TIMESTAMP_MS_MAX: Final = 2**62
 SECONDS_MAX: Final = threading.TIMEOUT_MAX
 SHOWN_MAX: Final = 200
 """Characters of a wrong value that an error message shows."""
+HIDDEN: Final = "(hidden)"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 POSITIONS: Final = "a message number from 1 on, numbers by partition, 'earliest', 'latest' or a datetime"
@@ -143,13 +143,46 @@ def path(name: str, value: object) -> Path:
     return Path(value)
 
 
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+
+def username(name: str, value: object) -> str:
+    """A user's name, as an `authorization` header can carry it."""
+    found = label(name, value)
+    if ":" in found or not found.isprintable():
+        raise out_of_range(name, value, "a user name, which has no colon and no control character")
+    return found
+
+
+def password(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _wrong_type(name, "str", value)
+    if not value or not _is_unicode(value):
+        raise secret_refused(name, "a password, which is not empty and valid Unicode")
+    return value
+
+
+def token(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _wrong_type(name, "str", value)
+    if not value or not value.isascii() or not value.isprintable() or " " in value:
+        raise secret_refused(name, "a token, which is printable ASCII without spaces")
+    return value
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 # -- where to connect, and to what -------------------------------------------------------------------------------------
 
 
 def addresses(name: str, value: object) -> list[str]:
-    """The addresses to try first: the given ones, else those in the environment, else this machine."""
-    if value is None:
-        name, value = ADDRESS_VARIABLE, os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    """The addresses to try first."""
     given = [value] if isinstance(value, str) else value
     if isinstance(given, bytes) or not isinstance(given, Sequence):
         raise _wrong_type(name, "str (host:port) or a list of them", value)
@@ -366,6 +399,11 @@ def _wrong_type(name: str, expected: str, value: object) -> TypeError:
 
 def _with_article(expected: str) -> str:
     return expected if " " in expected else f"a {expected}"
+
+
+def secret_refused(name: str, expected: str) -> InvalidArgument:
+    """Like `out_of_range`, without the value."""
+    return InvalidArgument(argument=name, value=HIDDEN, expected=expected)
 
 
 def out_of_range(name: str, value: object, expected: str) -> InvalidArgument:

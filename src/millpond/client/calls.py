@@ -6,7 +6,7 @@ go through `call_at_most_once`, and a broker acts on them at most once. Producin
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -17,6 +17,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from millpond.client import arguments, forks
 from millpond.client.errors import error_of, redirect_of
+from millpond.client.security import SecurityArguments
+from millpond.client.sources import ServerAddresses, resolve
 from millpond.model.errors import (
     MillpondError,
     NotCoordinator,
@@ -53,8 +55,7 @@ READY: Final = grpc.ChannelConnectivity.READY
 FAILED: Final = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
 
 ProtoResponse = TypeVar("ProtoResponse", bound=Proto)
-ServerAddresses = str | Sequence[str] | None
-"""`host:port`, or several; None uses MILLPOND_ADDRESS from the environment, or else 127.0.0.1:9999."""
+NO_ARGUMENTS: Final = SecurityArguments()
 
 
 class Pauses:
@@ -70,12 +71,15 @@ class Pauses:
 
 class Connections:
     """One channel for each broker, opened when it is first needed. Remembers the address of every broker that
-    it learns of."""
+    it learns of. Every request carries the client's credentials: addresses come from the caller, or from a broker
+    that the client trusts."""
 
-    def __init__(self, address: ServerAddresses, timeout_s: float) -> None:
+    def __init__(
+        self, address: ServerAddresses, timeout_s: float, security: SecurityArguments = NO_ARGUMENTS
+    ) -> None:
         """`address` is the broker to try first, or several of which any will do (a list, or separated by
         commas). None is the default."""
-        addresses = arguments.addresses("address", address)
+        addresses, self._security = resolve(address, security)
         self.address = addresses[0]
         self.timeout_s = arguments.timeout("timeout", timeout_s)
         self.attempt_s = min(timeout_s / ATTEMPTS, ATTEMPT_S_MAX)
@@ -103,7 +107,7 @@ class Connections:
         forks.check()
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = grpc.aio.insecure_channel(address, options=OPTIONS)
+            channel = self._channels[address] = self._security.open_channel(address, OPTIONS)
         return channel
 
     def drop_channel(self, address: str) -> None:
@@ -230,8 +234,9 @@ class Connections:
         """Send the request to this broker, once."""
         method = service.methods_by_name[name]
         call = self.channel(address).unary_unary(_path(method), _serialize, response.FromString)
+        metadata = self._security.metadata()
         try:
-            received: ProtoResponse = await call(request, timeout=max(timeout_s, 0.001))
+            received: ProtoResponse = await call(request, timeout=max(timeout_s, 0.001), metadata=metadata)
         except grpc.aio.AioRpcError as failure:
             error = error_of(failure, address, int(self.timeout_s * 1000))
             if isinstance(error, TimedOut):
@@ -249,16 +254,15 @@ class Connections:
         return Unreachable(address=address, reason="no response arrived on the connection, and it was closed")
 
     def produce_stream(self, address: str) -> Any:
-        method = LOG.methods_by_name["ProduceStream"]
-        return self.channel(address).stream_stream(
-            _path(method), _serialize, GetMessageClass(method.output_type).FromString
-        )()
+        return self._stream(address, LOG.methods_by_name["ProduceStream"])
 
     def subscribe_stream(self, address: str) -> Any:
-        decode = queue_pb2.SubscribeResponse.FromString
-        return self.channel(address).stream_stream(
-            _path(QUEUE.methods_by_name["Subscribe"]), _serialize, decode
-        )()
+        return self._stream(address, QUEUE.methods_by_name["Subscribe"])
+
+    def _stream(self, address: str, method: MethodDescriptor) -> Any:
+        decode = GetMessageClass(method.output_type).FromString
+        call = self.channel(address).stream_stream(_path(method), _serialize, decode)
+        return call(metadata=self._security.metadata())
 
     @contextmanager
     def translating(self, address: str) -> Iterator[None]:
@@ -272,17 +276,19 @@ class Connections:
                 raise
             raise self._ended(address) from None
 
-    def upload_stream(self, address: str) -> Any:
-        """Call the result with the requests."""
+    def upload(self, address: str, requests: AsyncIterator[Proto], timeout_s: float) -> Any:
+        """Returns a call to be awaited."""
         method = PAYLOADS.methods_by_name["Upload"]
         decode = payloads_pb2.UploadResponse.FromString
-        return self.channel(address).stream_unary(_path(method), _serialize, decode)
+        call = self.channel(address).stream_unary(_path(method), _serialize, decode)
+        return call(requests, timeout=timeout_s, metadata=self._security.metadata())
 
-    def download_stream(self, address: str) -> Any:
-        """Call the result with the request."""
+    def download(self, address: str, request: Proto, timeout_s: float) -> Any:
+        """Returns a call whose responses are iterated over."""
         method = PAYLOADS.methods_by_name["Download"]
         decode = payloads_pb2.DownloadResponse.FromString
-        return self.channel(address).unary_stream(_path(method), _serialize, decode)
+        call = self.channel(address).unary_stream(_path(method), _serialize, decode)
+        return call(request, timeout=timeout_s, metadata=self._security.metadata())
 
     async def close(self) -> None:
         self.is_closed = True

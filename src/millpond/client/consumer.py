@@ -21,11 +21,13 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from millpond.client import arguments
-from millpond.client.calls import Connections, Pauses, ServerAddresses
+from millpond.client.calls import Connections, Pauses
 from millpond.client.iteration import LentMessages
 from millpond.client.message import Message, NextPosition, Polled, ReadFrom
 from millpond.client.positions import FilePositions, GroupPositions, StoredPositions
 from millpond.client.reprs import client_repr
+from millpond.client.security import SecurityArguments, TlsArgument, TokenArgument
+from millpond.client.sources import ServerAddresses
 from millpond.client.topic_reader import TopicReader
 from millpond.model.errors import MillpondError, TopicReplaced
 from millpond.stubs import log_pb2
@@ -63,7 +65,8 @@ class AsyncConsumer:
     since its positions were kept or read (TopicReplaced); without `strict`, reading begins at the oldest message of the
     new topic. `uncommitted` also returns messages of transactions that are open or aborted.
 
-    `address` is the broker to try first, or several; `timeout` is the time that a broker has to respond."""
+    `address` is the broker to try first, or several; `timeout` is the time that a broker has to respond. `tls` is True,
+    the path of a CA file or a `Tls`; `username` and `password`, or `token`, prove who you are."""
 
     def __init__(
         self,
@@ -79,6 +82,10 @@ class AsyncConsumer:
         strict: bool = False,
         uncommitted: bool = False,
         timeout: float = TIMEOUT_S,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         if group is not None and position_file is not None:
             raise ValueError("positions are kept under a group's name or in a file, not in both")
@@ -93,7 +100,7 @@ class AsyncConsumer:
             raise arguments.out_of_range("position_file", path, "one topic; use group= for several")
         arguments.flag("strict", strict)
         arguments.flag("uncommitted", uncommitted)
-        self._connections = Connections(address, timeout)
+        self._connections = Connections(address, timeout, SecurityArguments(tls, username, password, token))
 
         def position_store(topic: str) -> StoredPositions | None:
             if group is not None:

@@ -22,6 +22,8 @@ BY_CODE: Final[Mapping[grpc.StatusCode, type[MillpondError]]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidInput,
     grpc.StatusCode.UNIMPLEMENTED: errors.InvalidRequest,
+    grpc.StatusCode.UNAUTHENTICATED: errors.AuthenticationFailed,
+    grpc.StatusCode.PERMISSION_DENIED: errors.NotAuthorized,
 }
 BROKEN: Final = frozenset(
     {
@@ -33,6 +35,15 @@ BROKEN: Final = frozenset(
 )
 """Status codes of a broken connection. A broker's own errors carry details."""
 REDIRECT: Final = "owner_grpc"
+TLS_FAILURES: Final = {
+    "WRONG_VERSION_NUMBER": "it does not use TLS",
+    "Hostname Verification Check failed": "its certificate is for another host name",
+    "certificate has expired": "its certificate has expired",
+    "handshake failed": "its certificate was not signed by an authority that this client trusts",
+}
+"""What gRPC says of a failed connection, and what it means. The first one that is found counts."""
+CLOSED_AT_ONCE: Final = ("failed to connect", "Socket closed")
+"""What gRPC says if a broker closes a new connection."""
 
 
 def error_of(call: grpc.aio.AioRpcError, address: str, timeout_ms: int) -> MillpondError:
@@ -44,9 +55,19 @@ def error_of(call: grpc.aio.AioRpcError, address: str, timeout_ms: int) -> Millp
     if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return errors.TimedOut(f"{address} did not respond in time.", timeout_ms=timeout_ms)
     if call.code() in BROKEN:
-        return errors.Unreachable(address=address, reason=message)
+        return _unreachable(address, message)
     kind = BY_CODE.get(call.code(), MillpondError)
     return kind(f"{message}.".replace("..", "."))
+
+
+def _unreachable(address: str, message: str) -> errors.Unreachable:
+    for found, reason in TLS_FAILURES.items():
+        if found in message:
+            text = f"The TLS handshake with {address} failed: {reason}."
+            return errors.Unreachable(text, address=address, reason=reason)
+    if all(part in message for part in CLOSED_AT_ONCE):
+        message += " (does it need TLS, or a client's certificate?)"
+    return errors.Unreachable(address=address, reason=message)
 
 
 def error_of_result(error: log_pb2.Error) -> MillpondError:

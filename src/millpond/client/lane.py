@@ -130,6 +130,11 @@ class Lane:
     def is_idle(self) -> bool:
         return not (self._waiting or self._open)
 
+    @property
+    def has_uncertain(self) -> bool:
+        """Whether the outcome of an earlier attempt is unknown."""
+        return any(batch.is_uncertain for batch in self._open)
+
     # -- sending ----------------------------------------------------------------------------------------------
 
     @property
@@ -177,7 +182,7 @@ class Lane:
     def _new_batch(self) -> OutBatch | None:
         """A small batch waits while another is in flight, so that it grows. A full one is sent immediately,
         unless the outcome of an earlier batch is unknown."""
-        must_wait = (self._open and not self.is_full) or any(batch.is_uncertain for batch in self._open)
+        must_wait = (self._open and not self.is_full) or self.has_uncertain
         if not self._waiting or self._has_gap or self._identity is None or must_wait:
             return None
         entries: list[QueuedRecord] = []

@@ -16,8 +16,10 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from millpond.client import arguments, transfer
-from millpond.client.calls import PAYLOADS, Connections, Pauses, ServerAddresses
+from millpond.client.calls import PAYLOADS, Connections, Pauses
 from millpond.client.reprs import client_repr
+from millpond.client.security import SecurityArguments, TlsArgument, TokenArgument
+from millpond.client.sources import ServerAddresses
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     CorruptPayload,
@@ -67,7 +69,8 @@ class PayloadReference:
 class AsyncPayloads:
     """Bodies of messages, in the object store. `topic` is where `upload` puts them unless it names another one.
     `address` is the broker to try first, or several. `timeout` limits how long a transfer may make no progress, not how
-    long it may take."""
+    long it may take. `tls` is True, the path of a CA file or a `Tls`; `username` and `password`, or `token`, prove who
+    you are."""
 
     def __init__(
         self,
@@ -75,9 +78,13 @@ class AsyncPayloads:
         *,
         address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self.topic = arguments.optional(arguments.topic, "topic", topic)
-        self._connections = Connections(address, timeout)
+        self._connections = Connections(address, timeout, SecurityArguments(tls, username, password, token))
         self._transfer = BodyTransfer(self._connections)
 
     async def upload(self, body: Buffer, *, topic: str | None = None) -> PayloadReference:
@@ -161,8 +168,8 @@ class BodyTransfer:
                 raise PayloadExists(topic=reference.topic, payload=reference.id)
             return
         with self._connections.translating(address):
-            call = self._connections.upload_stream(address)
-            await call(_requests(reference, body), timeout=self._transfer_timeout_s(reference))
+            timeout_s = self._transfer_timeout_s(reference)
+            await self._connections.upload(address, _requests(reference, body), timeout_s)
 
     async def _download(self, address: str, reference: PayloadReference) -> bytes:
         target = await self._transfer_target(
@@ -178,8 +185,8 @@ class BodyTransfer:
         pieces: list[bytes] = []
         with self._connections.translating(address):
             request = pb.DownloadRequest(topic=reference.topic, id=reference.id)
-            call = self._connections.download_stream(address)
-            async for response in call(request, timeout=self._transfer_timeout_s(reference)):
+            call = self._connections.download(address, request, self._transfer_timeout_s(reference))
+            async for response in call:
                 if response.size_bytes != reference.bytes:
                     raise _corrupt(reference, f"it has {response.size_bytes} bytes, not {reference.bytes}")
                 pieces.append(response.data)

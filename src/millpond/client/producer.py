@@ -11,10 +11,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from millpond.client import arguments
-from millpond.client.calls import Connections, ServerAddresses
+from millpond.client.calls import Connections
 from millpond.client.message import MessageHeaders, Placed, record_of, records_of
 from millpond.client.reprs import client_repr
+from millpond.client.security import SecurityArguments, TlsArgument, TokenArgument
 from millpond.client.sender import SendBuffer
+from millpond.client.sources import ServerAddresses
 from millpond.client.topic_producer import TopicProducer
 from millpond.model.errors import Stopping
 from millpond.records import Codec
@@ -35,7 +37,9 @@ class AsyncProducer:
     """Sends messages to `topic`, unless a call names another one; a producer without a topic needs it in every call.
     `address` is the broker to try first, or several. `timeout` is the maximum time for a message, including retries.
     `compression` is none, gzip, snappy, lz4 or zstd. A batch has up to `batch_bytes`, and messages in flight take up to
-    `buffer_bytes_max` together."""
+    `buffer_bytes_max` together.
+
+    `tls` is True, the path of a CA file or a `Tls`; `username` and `password`, or `token`, prove who you are."""
 
     def __init__(
         self,
@@ -46,12 +50,16 @@ class AsyncProducer:
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self.topic = arguments.optional(arguments.topic, "topic", topic)
         self._codec = arguments.choice("compression", compression, CODECS)
         self._batch_bytes = arguments.count("batch_bytes", batch_bytes)
         self._buffer = SendBuffer(arguments.count("buffer_bytes_max", buffer_bytes_max))
-        self._connections = Connections(address, timeout)
+        self._connections = Connections(address, timeout, SecurityArguments(tls, username, password, token))
         self._topics: dict[str, TopicProducer] = {}
         self._closed = False
 

@@ -14,13 +14,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from millpond.client import arguments
-from millpond.client.calls import ServerAddresses
 from millpond.client.message import Placed
 from millpond.client.ordered_turns import OrderedTurns
 from millpond.client.payloads import BodyTransfer
 from millpond.client.producer import TIMEOUT_S, AsyncProducer
 from millpond.client.publishing import Attributes, headers_of, published_record
 from millpond.client.reprs import client_repr
+from millpond.client.security import TlsArgument, TokenArgument
+from millpond.client.sources import ServerAddresses
 from millpond.client.topic_producer import TopicProducer
 from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, MAX_MESSAGE_BYTES, PAYLOAD
 from millpond.model.errors import Stopping
@@ -44,10 +45,23 @@ class AsyncPublisher:
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self.topic = arguments.optional(arguments.topic, "topic", topic)
         self._inline_bytes_max = arguments.integer("inline_bytes_max", inline_bytes_max)
-        self.producer = AsyncProducer(topic, address=address, timeout=timeout, compression=compression)
+        self.producer = AsyncProducer(
+            topic,
+            address=address,
+            timeout=timeout,
+            compression=compression,
+            tls=tls,
+            username=username,
+            password=password,
+            token=token,
+        )
         self._bodies = BodyTransfer(self.producer.connections)
         self._turns = OrderedTurns()
         self._closed = False

@@ -18,7 +18,7 @@ from millpond.client.calls import LOG, Connections, Pauses
 from millpond.client.errors import error_of, error_of_result, redirect_of
 from millpond.client.lane import Lane, OutBatch, ProducerIdentity
 from millpond.model.clock import Clock, SystemClock
-from millpond.model.errors import Defect, MillpondError, TimedOut
+from millpond.model.errors import AuthenticationFailed, Defect, MillpondError, NotAuthorized, TimedOut
 from millpond.stubs import log_pb2
 
 DEADLINE_CHECK_S: Final = 0.02
@@ -38,6 +38,7 @@ class ProduceLink:
         self.unanswered: deque[tuple[Lane, float]] = deque()
         """The lanes of the requests without a response, and when each was queued."""
         self.tasks: list[asyncio.Task[None]] = []
+        self.has_responded = False
 
 
 class SendBuffer:
@@ -188,7 +189,12 @@ class Sender:
     # -- writing ----------------------------------------------------------------------------------------------
 
     def _send(self, lane: Lane, batch: OutBatch, now: float) -> None:
-        link = self._links.get(lane.address) or self._open_link(lane.address)
+        try:
+            link = self._links.get(lane.address) or self._open_link(lane.address)
+        except MillpondError as error:  # there is no token right now
+            batch.in_flight, batch.failure, self._last_error = False, error, error
+            self._on_refused(lane, error)
+            return
         link.unanswered.append((lane, now))
         link.outbox.append(
             log_pb2.ProduceRequest(topic=self._topic, partition=lane.partition, batch=batch.data)
@@ -199,6 +205,14 @@ class Sender:
         link = self._links[address] = ProduceLink(address, self._connections.produce_stream(address))
         link.tasks = [self._begin(self._write(link)), self._begin(self._read(link))]
         return link
+
+    def _on_refused(self, lane: Lane, error: MillpondError) -> None:
+        """The broker accepted nothing that was sent: fail the messages of the lane if a retry cannot help. If an
+        earlier attempt may have stored some of them, they have until their deadline to find out."""
+        if error.retriable or lane.has_uncertain:
+            self._delay_retry(lane, None)
+        else:
+            self._free(lane.abandon(error))
 
     async def _write(self, link: ProduceLink) -> None:
         try:
@@ -215,15 +229,25 @@ class Sender:
     async def _read(self, link: ProduceLink) -> None:
         try:
             while (response := await link.call.read()) is not grpc.aio.EOF:
+                link.has_responded = True
                 for result in response.results:
                     self._settle(link.unanswered.popleft()[0], result)
                 self._wake.set()
         except grpc.aio.AioRpcError as failure:
-            self._last_error = error_of(failure, link.address, self._timed_out.facts["timeout_ms"])
+            self._on_stream_failed(link, error_of(failure, link.address, self._timed_out.facts["timeout_ms"]))
         except asyncio.InvalidStateError:
             pass  # the call was cancelled during the read
         finally:
             self._lose(link)
+
+    def _on_stream_failed(self, link: ProduceLink, error: MillpondError) -> None:
+        """A broker that refuses the client's credentials will refuse them again. But if it accepted them first, they
+        have expired, and the next stream has the current token."""
+        self._last_error = error
+        if isinstance(error, AuthenticationFailed | NotAuthorized) and not link.has_responded:
+            for lane in self._lanes:
+                if lane.address == link.address:
+                    self._on_refused(lane, error)
 
     def _settle(self, lane: Lane, result: log_pb2.ProduceResult) -> None:
         if result.HasField("produced"):

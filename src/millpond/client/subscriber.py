@@ -25,17 +25,20 @@ from typing import Any, Final, Self
 
 from millpond.client import arguments
 from millpond.client.bodies import BodyFetcher
-from millpond.client.calls import ADMIN, QUEUE, Connections, Pauses, ServerAddresses
+from millpond.client.calls import ADMIN, QUEUE, Connections, Pauses
 from millpond.client.delivery import AsyncDelivery, BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
 from millpond.client.link import AttachParameters, BrokerCredit, SubscribeLink
 from millpond.client.outbox import OutboxItem
 from millpond.client.reprs import client_repr
+from millpond.client.security import SecurityArguments, TlsArgument, TokenArgument
+from millpond.client.sources import ServerAddresses
 from millpond.client.subscriptions import check_same, config_texts
 from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import AsyncWorkers
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
+    AuthenticationFailed,
     Defect,
     MillpondError,
     Stopping,
@@ -67,7 +70,8 @@ class AsyncSubscriber:
     is generated. `create` creates the subscription with these configs if it does not exist. `prefetch` and
     `prefetch_bytes` limit the deliveries that are received or in flight, and not taken yet. Values larger than
     `value_bytes_max` are left out of the delivery, and so are all values with `metadata_only`: `data` fetches them.
-    `timeout` is the time that a broker has to respond."""
+    `timeout` is the time that a broker has to respond. `tls` is True, the path of a CA file or a `Tls`; `username` and
+    `password`, or `token`, prove who you are."""
 
     _delivery_class: type[BaseDelivery] = AsyncDelivery
 
@@ -84,6 +88,10 @@ class AsyncSubscriber:
         metadata_only: bool = False,
         create: Mapping[str, object] | None = None,
         timeout: float = TIMEOUT_S,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self.topic = arguments.topic("topic", topic)
         self.subscription = arguments.label("subscription", subscription)
@@ -93,7 +101,7 @@ class AsyncSubscriber:
         self._prefetch_bytes = arguments.count("prefetch_bytes", prefetch_bytes)
         arguments.integer("value_bytes_max", value_bytes_max, 1, arguments.UINT32_MAX)
         arguments.flag("metadata_only", metadata_only)
-        self._connections = Connections(address, timeout)
+        self._connections = Connections(address, timeout, SecurityArguments(tls, username, password, token))
         self._timeout_s = self._connections.timeout_s
         self._attach_parameters = AttachParameters(
             topic, subscription, self.consumer, value_bytes_max, metadata_only
@@ -313,7 +321,7 @@ class AsyncSubscriber:
                 await link.run()
                 return
             except MillpondError as error:
-                if not error.retriable or isinstance(error, SubscriptionReplaced):
+                if not _may_attach_again(link, error):
                     self._fail(error)
                     return
             finally:
@@ -401,6 +409,13 @@ class AsyncSubscriber:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _may_attach_again(link: SubscribeLink, error: MillpondError) -> bool:
+    """A token that was accepted may have expired: the next attachment has the current one."""
+    if isinstance(error, AuthenticationFailed):
+        return link.attached is not None
+    return error.retriable and not isinstance(error, SubscriptionReplaced)
 
 
 def _default_consumer_name() -> str:

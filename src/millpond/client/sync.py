@@ -20,7 +20,6 @@ from millpond.client.admin import (
     TopicDescription,
 )
 from millpond.client.background import on_background_loop, run
-from millpond.client.calls import ServerAddresses
 from millpond.client.cluster import Cluster
 from millpond.client.consumer import BYTES_MAX, MESSAGES_MAX, AsyncConsumer, ConsumerStart
 from millpond.client.message import Message, NextPosition, Polled, ReadFrom
@@ -28,6 +27,8 @@ from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
 from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import TIMEOUT_S
 from millpond.client.reprs import sync_repr
+from millpond.client.security import TlsArgument, TokenArgument
+from millpond.client.sources import ServerAddresses
 from millpond.client.subscriptions import Configs, Subscription, SubscriptionState
 from millpond.client.subscriptions import NewSubscriptionStart as SubscriptionStart
 from millpond.records import Buffer
@@ -53,7 +54,8 @@ class Consumer:
     since its positions were kept or read (TopicReplaced); without `strict`, reading begins at the oldest message of the
     new topic. `uncommitted` also returns messages of transactions that are open or aborted.
 
-    `address` is the broker to try first, or several; `timeout` is the time that a broker has to respond."""
+    `address` is the broker to try first, or several; `timeout` is the time that a broker has to respond. `tls` is True,
+    the path of a CA file or a `Tls`; `username` and `password`, or `token`, prove who you are."""
 
     def __init__(
         self,
@@ -69,6 +71,10 @@ class Consumer:
         strict: bool = False,
         uncommitted: bool = False,
         timeout: float = TIMEOUT_S,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self._consumer = run(
             on_background_loop(
@@ -84,6 +90,10 @@ class Consumer:
                     strict=strict,
                     uncommitted=uncommitted,
                     timeout=timeout,
+                    tls=tls,
+                    username=username,
+                    password=password,
+                    token=token,
                 )
             )
         )
@@ -153,10 +163,33 @@ class Admin:
     """Creates, describes, changes and deletes topics, groups and subscriptions, and describes brokers.
 
     A broker acts on a create or delete request at most once. If the response is lost, the call raises
-    `OutcomeUnknown` or `TimedOut`: check the state before you repeat it."""
+    `OutcomeUnknown` or `TimedOut`: check the state before you repeat it.
 
-    def __init__(self, *, address: ServerAddresses = None, timeout: float = TIMEOUT_S) -> None:
-        self._admin = run(on_background_loop(lambda: AsyncAdmin(address=address, timeout=timeout)))
+    `address` is the broker to try first, or several; `timeout` is the maximum time for a call, including retries. `tls`
+    is True, the path of a CA file or a `Tls`; `username` and `password`, or `token`, prove who you are."""
+
+    def __init__(
+        self,
+        *,
+        address: ServerAddresses = None,
+        timeout: float = TIMEOUT_S,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
+    ) -> None:
+        self._admin = run(
+            on_background_loop(
+                lambda: AsyncAdmin(
+                    address=address,
+                    timeout=timeout,
+                    tls=tls,
+                    username=username,
+                    password=password,
+                    token=token,
+                )
+            )
+        )
 
     def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
@@ -304,7 +337,8 @@ class Admin:
 class Payloads:
     """Bodies of messages, in the object store. `topic` is where `upload` puts them unless it names another one.
     `address` is the broker to try first, or several. `timeout` limits how long a transfer may make no progress, not how
-    long it may take."""
+    long it may take. `tls` is True, the path of a CA file or a `Tls`; `username` and `password`, or `token`, prove who
+    you are."""
 
     def __init__(
         self,
@@ -312,9 +346,23 @@ class Payloads:
         *,
         address: ServerAddresses = None,
         timeout: float = TRANSFER_TIMEOUT_S,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self._payloads = run(
-            on_background_loop(lambda: AsyncPayloads(topic, address=address, timeout=timeout))
+            on_background_loop(
+                lambda: AsyncPayloads(
+                    topic,
+                    address=address,
+                    timeout=timeout,
+                    tls=tls,
+                    username=username,
+                    password=password,
+                    token=token,
+                )
+            )
         )
         self.topic = self._payloads.topic
 

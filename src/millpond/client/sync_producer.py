@@ -17,11 +17,13 @@ from typing import Final, Self
 
 from millpond.client import arguments, forks
 from millpond.client.background import background, on_background_loop, run
-from millpond.client.calls import BACKOFF_MAX_S, ServerAddresses
+from millpond.client.calls import BACKOFF_MAX_S
 from millpond.client.lane import QueuedRecord
 from millpond.client.message import MessageHeaders, Placed, Sent, record_of, records_of
 from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, TIMEOUT_S, AsyncProducer
 from millpond.client.reprs import sync_repr
+from millpond.client.security import TlsArgument, TokenArgument
+from millpond.client.sources import ServerAddresses
 from millpond.client.topic_producer import STALE, TopicProducer
 from millpond.model.errors import MillpondError
 from millpond.records import Record, encoded_size_max
@@ -150,7 +152,9 @@ class Producer:
     """Sends messages to `topic`, unless a call names another one; a producer without a topic needs it in every call.
     `address` is the broker to try first, or several. `timeout` is the maximum time for a message, including retries.
     `compression` is none, gzip, snappy, lz4 or zstd. A batch has up to `batch_bytes`, and messages in flight take up to
-    `buffer_bytes_max` together."""
+    `buffer_bytes_max` together.
+
+    `tls` is True, the path of a CA file or a `Tls`; `username` and `password`, or `token`, prove who you are."""
 
     def __init__(
         self,
@@ -161,6 +165,10 @@ class Producer:
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self._producer = run(
             on_background_loop(
@@ -171,6 +179,10 @@ class Producer:
                     compression=compression,
                     batch_bytes=batch_bytes,
                     buffer_bytes_max=buffer_bytes_max,
+                    tls=tls,
+                    username=username,
+                    password=password,
+                    token=token,
                 )
             )
         )

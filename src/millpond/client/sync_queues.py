@@ -15,7 +15,6 @@ from typing import Any, Self
 
 from millpond.client import arguments
 from millpond.client.background import on_background_loop, run
-from millpond.client.calls import ServerAddresses
 from millpond.client.delivery import BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
 from millpond.client.message import Placed, Sent
@@ -23,6 +22,8 @@ from millpond.client.producer import BUFFER_BYTES_MAX, TIMEOUT_S
 from millpond.client.publisher import INLINE_BYTES_MAX, AsyncPublisher
 from millpond.client.publishing import Attributes, headers_of, published_record
 from millpond.client.reprs import sync_repr
+from millpond.client.security import TlsArgument, TokenArgument
+from millpond.client.sources import ServerAddresses
 from millpond.client.subscriber import PREFETCH, PREFETCH_BYTES, VALUE_BYTES_MAX, AsyncSubscriber
 from millpond.client.sync_producer import ProducerInboxes
 from millpond.client.transaction import AsyncTransaction
@@ -57,7 +58,8 @@ class Subscriber:
     is generated. `create` creates the subscription with these configs if it does not exist. `prefetch` and
     `prefetch_bytes` limit the deliveries that are received or in flight, and not taken yet. Values larger than
     `value_bytes_max` are left out of the delivery, and so are all values with `metadata_only`: `data` fetches them.
-    `timeout` is the time that a broker has to respond."""
+    `timeout` is the time that a broker has to respond. `tls` is True, the path of a CA file or a `Tls`; `username` and
+    `password`, or `token`, prove who you are."""
 
     def __init__(
         self,
@@ -72,6 +74,10 @@ class Subscriber:
         metadata_only: bool = False,
         create: Mapping[str, object] | None = None,
         timeout: float = TIMEOUT_S,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self._subscriber = run(
             on_background_loop(
@@ -86,6 +92,10 @@ class Subscriber:
                     metadata_only=metadata_only,
                     create=create,
                     timeout=timeout,
+                    tls=tls,
+                    username=username,
+                    password=password,
+                    token=token,
                 )
             )
         )
@@ -307,6 +317,10 @@ class Publisher:
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
+        tls: TlsArgument = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: TokenArgument = None,
     ) -> None:
         self._publisher = run(
             on_background_loop(
@@ -316,6 +330,10 @@ class Publisher:
                     timeout=timeout,
                     compression=compression,
                     inline_bytes_max=inline_bytes_max,
+                    tls=tls,
+                    username=username,
+                    password=password,
+                    token=token,
                 )
             )
         )

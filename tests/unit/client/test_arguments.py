@@ -24,7 +24,7 @@ from millpond import (
     Publisher,
     Subscriber,
 )
-from millpond.client import Acknowledgement, AsyncTransaction, Delivery, Sent, arguments
+from millpond.client import Acknowledgement, AsyncTransaction, Delivery, Sent
 from millpond.client.delivery import BaseDelivery
 from millpond.client.message import records_of
 from millpond.model.errors import (
@@ -35,6 +35,7 @@ from millpond.model.errors import (
     InvalidTopicName,
     UnknownPartition,
 )
+from millpond.model.variables import ADDRESS_VARIABLE
 
 NOWHERE = "127.0.0.1:1"
 SURROGATE = "\ud800"
@@ -106,7 +107,19 @@ ONE_START = {"read_from": (*READ_FROM, {0: 1}), "offset": (*OFFSET, {0: 1})}
 FUNCTION = (None, 1, "print")
 COMPRESSION = (None, 1, "rar", b"none", True)
 
-CLIENT = {"address": ADDRESSES, "timeout": TIMEOUT}
+TLS = (1, b"ca", ["ca"], "", "/no/such/file")
+USERNAME = (1, b"u", "", "a:b", "a\n", SURROGATE, "without-password")
+PASSWORD = (1, b"p", "", SURROGATE, "without-username")
+TOKEN = (1, b"t", "", "two words", "\n", "ä", SURROGATE)
+
+CLIENT = {
+    "address": ADDRESSES,
+    "timeout": TIMEOUT,
+    "tls": TLS,
+    "username": USERNAME,
+    "password": PASSWORD,
+    "token": TOKEN,
+}
 MESSAGE = {
     "value": BYTES,
     "topic": OPTIONAL_TOPIC,
@@ -479,25 +492,25 @@ ALL_CLIENTS = [
 
 @pytest.mark.parametrize("make", ALL_CLIENTS)
 async def test_the_environment_says_where_the_broker_is_unless_the_call_does(make, monkeypatch):
-    monkeypatch.setenv(arguments.ADDRESS_VARIABLE, "elsewhere:1,elsewhere:2")
+    monkeypatch.setenv(ADDRESS_VARIABLE, "elsewhere:1,elsewhere:2")
     assert make()._connections.address == "elsewhere:1"
     assert make()._connections.next_known_address("elsewhere:1") == "elsewhere:2"
     assert make(address="here:1")._connections.address == "here:1"
     assert make(address=["here:1", "here:2"])._connections.next_known_address("here:1") == "here:2"
-    monkeypatch.setenv(arguments.ADDRESS_VARIABLE, "")
+    monkeypatch.setenv(ADDRESS_VARIABLE, "")
     assert make()._connections.address == "127.0.0.1:9999"
-    monkeypatch.delenv(arguments.ADDRESS_VARIABLE)
+    monkeypatch.delenv(ADDRESS_VARIABLE)
     assert make()._connections.address == "127.0.0.1:9999"
 
 
 def test_a_wrong_variable_is_named(monkeypatch):
-    monkeypatch.setenv(arguments.ADDRESS_VARIABLE, "nonsense")
+    monkeypatch.setenv(ADDRESS_VARIABLE, "nonsense")
     with pytest.raises(InvalidArgument, match=r"^MILLPOND_ADDRESS='nonsense': expected host:port"):
         AsyncProducer("t")
 
 
 async def test_a_client_finds_its_broker_by_the_environment(setting, monkeypatch):
-    monkeypatch.setenv(arguments.ADDRESS_VARIABLE, setting.address)
+    monkeypatch.setenv(ADDRESS_VARIABLE, setting.address)
     async with AsyncProducer("t") as producer:
         assert (await producer.send(b"x")).number == 1
     assert await asyncio.to_thread(_read_one) == b"x"
