@@ -14,12 +14,12 @@ from cryptography import x509
 
 from millpond.model.clock import Clock
 from millpond.model.errors import AuthenticationFailed, InvalidSettings
-from millpond.security.certificates import PrincipalMapping, subject_name
 from millpond.security.identity import Identity, password_identity, token_identity
 from millpond.security.jwks import jwk_set
 from millpond.security.jwt import JwtRules, JwtVerifier, KeySource
 from millpond.security.names import user_principal
 from millpond.security.plain import CredentialSource, OffLoop, PasswordChecker
+from millpond.security.principal_mapping import PrincipalMapping, subject_name
 from millpond.security.sasl import (
     OAUTHBEARER,
     PLAIN,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.security.x509_certificates import certificate
 
 from millpond.model.errors import AuthenticationFailed
-from millpond.security.certificates import PrincipalMapping, subject_name
+from millpond.security.principal_mapping import PrincipalMapping, subject_name
 
 CN, ORG, OU, C = (
     NameOID.COMMON_NAME,
