@@ -1,0 +1,1 @@
+"""TLS and the certificates of the listeners."""
