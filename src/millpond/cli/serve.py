@@ -184,6 +184,9 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: _on_signal(stop))
+    brokers: list[Broker] = []
+    if settings.tls_files() is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: _reload_tls(brokers))
     error: MillpondError | None = WriterDead()
     metrics = Metrics()
     has_lived = False
@@ -196,6 +199,7 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
             metrics=metrics,
             trust_clock=trust_clock and not has_lived,
         )
+        brokers[:] = [broker]
         if not await _start(broker, stop, again=has_lived):
             break
         try:
@@ -246,6 +250,11 @@ def _on_signal(stop: asyncio.Event) -> None:
         click.echo("stopping at once: what was not answered may be lost", err=True)
         os._exit(EXIT_FORCED)
     stop.set()
+
+
+def _reload_tls(brokers: Sequence[Broker]) -> None:
+    for broker in brokers:
+        broker.reload_tls()
 
 
 async def _until_stopped(broker: Broker, stop: asyncio.Event) -> MillpondError | None:
