@@ -1,6 +1,7 @@
 """Certificates for tests, and brokers and clients that use them."""
 
 import asyncio
+import contextlib
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -87,7 +88,5 @@ async def until(condition):
 
 async def close(writer):
     writer.close()
-    try:
+    with contextlib.suppress(OSError, ssl.SSLError):
         await writer.wait_closed()
-    except (OSError, ssl.SSLError):
-        pass
