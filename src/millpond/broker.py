@@ -221,7 +221,7 @@ class Broker(HasParts):
             services.create_task(parts.transactions.run())
             services.create_task(self.kafka.run())
             if self.interfaces.tls is not None:
-                self._tls_reloader = TlsReloader(self.interfaces.tls)
+                self._tls_reloader = TlsReloader(self.interfaces.tls, on_reload=parts.peers.renew_channels)
                 services.create_task(self._tls_reloader.run())
             if parts.disk.reserve is not None:
                 services.create_task(parts.disk.run())

@@ -103,7 +103,8 @@ def serve(
     """Run a broker: a single one, one of many that share a catalog and an object store, or several on one machine.
 
     Ctrl-C or SIGTERM drains the broker: it makes accepted messages durable, responds to their producers, and hands
-    its partitions over to other brokers. A second signal ends it immediately.
+    its partitions over to other brokers. A second signal ends it immediately. SIGHUP loads the TLS certificate from its
+    files again.
     """
     given = {
         "kafka_listen": kafka,

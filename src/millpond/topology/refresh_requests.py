@@ -1,8 +1,8 @@
 """Asks other brokers to read the catalog now. Only an optimisation: without it they do so periodically."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 import grpc
 
@@ -37,9 +37,13 @@ class RefreshRequests:
         await asyncio.gather(*(self._request(address) for address in wanted))
 
     def send_soon(self, addresses: Iterable[str]) -> None:
-        task = asyncio.create_task(self.send(addresses))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._start(self.send(addresses))
+
+    def renew_channels(self) -> None:
+        """Create new channels for further requests, because the certificate of this broker has changed."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            self._start(channel.close(REFRESH_TIMEOUT_S))
 
     def send_one_soon(self, address: str) -> None:
         """At most one request is in flight and one waits, however often this is called: the last one covers all."""
@@ -47,9 +51,7 @@ class RefreshRequests:
             self._again[address] = True
             return
         self._again[address] = False
-        task = asyncio.create_task(self._send_one(address))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._start(self._send_one(address))
 
     async def _send_one(self, address: str) -> None:
         try:
@@ -67,6 +69,11 @@ class RefreshRequests:
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     async def _request(self, address: str) -> None:
         if address not in self._channels:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 import warnings
+from dataclasses import replace
 
 import grpc
 import httpx
@@ -225,6 +226,20 @@ def read_large(address, pki):
     return len(found)
 
 
+async def test_handshakes_count_as_connections(pki, caplog):
+    async with running_broker(kafka=True, connections_max=1, **pki.settings()) as broker:
+        address = broker.listeners["kafka"].split(":")
+        _, silent = await asyncio.open_connection(*address)
+        await until(lambda: broker.kafka._listener.handshakes == 1)
+        reader, refused = await asyncio.open_connection(*address)
+        assert await reader.read() == b""
+        assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
+            "Kafka connection refused; connection limit reached"
+        ]
+        await close(silent)
+        await close(refused)
+
+
 # -- HTTP -----------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +251,18 @@ async def test_http_clients_use_tls(broker, pki):
         answer = await client.get("/topics/pond/fetch/0?offset=0")
         assert answer.status_code == 200
         assert len(answer.content) >= 900_000
+
+
+async def test_handshakes_count_as_http_connections(broker, monkeypatch):
+    monkeypatch.setattr(broker.web, "limits", replace(broker.web.limits, connections_max=1))
+    address = broker.listeners["http"].split(":")
+    _, silent = await asyncio.open_connection(*address)
+    await until(lambda: broker.web._listener.handshakes == 1)
+    reader, refused = await asyncio.open_connection(*address)
+    assert await reader.read() == b""
+    assert broker.web._listener.refused == 1
+    await close(silent)
+    await close(refused)
 
 
 async def test_a_plain_http_client_is_closed(broker):

@@ -127,6 +127,27 @@ def test_old_versions_are_refused(pki, run, caplog):
     assert reasons(caplog) == ["unsupported protocol"]
 
 
+def test_version_1_2_is_served_with_modern_ciphers_only(pki, run):
+    modern, weak = pki.client_context(), pki.client_context()
+    for context in (modern, weak):
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    weak.set_ciphers("ECDHE+AES:!AESGCM:!AESCCM")
+    assert weak.get_ciphers()
+
+    async def scenario():
+        async with Listening(pki) as service:
+            _, writer = await service.connect(modern)
+            name, version, _ = writer.get_extra_info("cipher")
+            assert version == "TLSv1.2"
+            assert name.startswith("ECDHE-ECDSA-")
+            assert "GCM" in name or "CHACHA20" in name
+            await close(writer)
+            with pytest.raises(OSError):  # noqa: PT011  # as above
+                await service.connect(weak)
+
+    run(scenario())
+
+
 def test_a_plain_client_is_closed_quietly(pki, run, caplog):
     caplog.set_level("INFO")
 
@@ -314,10 +335,11 @@ def test_accepting_continues_after_the_system_refused(pki, run, caplog, monkeypa
 
     async def scenario():
         service = Listening(pki)
-        monkeypatch.setattr("millpond.security.listener.socket.socket", Exhausted)
-        async with service:
-            monkeypatch.undo()
-            await service.check_served()
+        with monkeypatch.context() as patched:
+            patched.setattr("millpond.security.listener.socket.socket", Exhausted)
+            await service.__aenter__()
+        await service.check_served()
+        await service.__aexit__()
 
     run(scenario())
     events = [record for record in caplog.records if record.levelname == "WARNING"]

@@ -226,6 +226,9 @@ class CountedTls:
         self.calls.put_nowait("look")
         return False
 
+    def on_reload(self):
+        self.calls.put_nowait("in use")
+
 
 @pytest.fixture
 def on_loop(monkeypatch):
@@ -239,18 +242,18 @@ def on_loop(monkeypatch):
 
 async def test_the_reloader_looks_periodically(on_loop):
     tls = CountedTls()
-    running = asyncio.create_task(TlsReloader(tls, interval_s=0).run())
+    running = asyncio.create_task(TlsReloader(tls, interval_s=0, on_reload=tls.on_reload).run())
     assert [await tls.calls.get() for _ in range(3)] == ["look"] * 3
     running.cancel()
 
 
 async def test_a_request_reloads_at_once(on_loop):
     tls = CountedTls()
-    reloader = TlsReloader(tls, interval_s=3600)
+    reloader = TlsReloader(tls, interval_s=3600, on_reload=tls.on_reload)
     running = asyncio.create_task(reloader.run())
     for _ in range(2):
         reloader.request()
-        assert await tls.calls.get() == "reload"
+        assert [await tls.calls.get(), await tls.calls.get()] == ["reload", "in use"]
     running.cancel()
 
 

@@ -70,8 +70,15 @@ async def test_the_channel_and_the_metadata_of_each_call_can_be_given(tmp_path):
     address = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', tls.grpc_credentials())}"
     await server.start()
     tokens = iter(["first", "second"])
-    requests = RefreshRequests(tls.broker_channel, lambda: [("authorization", next(tokens))])
+    made = []
+
+    def make_channel(address):
+        made.append(address)
+        return tls.broker_channel(address)
+
+    requests = RefreshRequests(make_channel, lambda: [("authorization", next(tokens))])
     await requests.send([address])
+    requests.renew_channels()
     await requests.send([address])
     plain = RefreshRequests()
     await plain.send([address])
@@ -79,3 +86,4 @@ async def test_the_channel_and_the_metadata_of_each_call_can_be_given(tmp_path):
         await each.close()
     await server.stop(None)
     assert [each["authorization"] for each in handler.metadata] == ["first", "second"]
+    assert made == [address] * 2
