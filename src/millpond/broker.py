@@ -33,6 +33,7 @@ from millpond.observability.metrics import Metrics
 from millpond.parts import Foundation, HasParts, Substitutes, build_parts
 from millpond.process import tune_process
 from millpond.records import Record
+from millpond.security.reloader import TlsReloader
 from millpond.service import (
     PollRequest,
 )
@@ -63,7 +64,7 @@ class Broker(HasParts):
         wrap_store: WrapStore = lambda store: store,
         wrap_database: WrapDatabase = lambda database: database,
         make_writer: Callable[..., Writer] = Writer,
-        make_refresh_requests: Callable[[], RefreshRequests] = RefreshRequests,
+        make_refresh_requests: Callable[[], RefreshRequests] | None = None,
         random: Random | None = None,
         metrics: Metrics | None = None,
         maintain: bool = True,
@@ -82,11 +83,13 @@ class Broker(HasParts):
         self.node_id = self.settings.node_id
         self._wrap_store = wrap_store
         self._wrap_database = wrap_database
-        self._substitutes = Substitutes(make_writer, make_refresh_requests, random, trust_clock)
+        make_requests = make_refresh_requests or self._make_refresh_requests
+        self._substitutes = Substitutes(make_writer, make_requests, random, trust_clock)
         self._maintain = maintain
         self._supervised = supervised
         self._listen = listen
         self._interfaces: Interfaces | None = None
+        self._tls_reloader: TlsReloader | None = None
         self._directory: DataDirectory | None = None
         self._has_served = False
         self._services: asyncio.Task[None] | None = None
@@ -217,10 +220,22 @@ class Broker(HasParts):
             services.create_task(parts.pulling.run())
             services.create_task(parts.transactions.run())
             services.create_task(self.kafka.run())
+            if self.interfaces.tls is not None:
+                self._tls_reloader = TlsReloader(self.interfaces.tls, on_reload=parts.peers.renew_channels)
+                services.create_task(self._tls_reloader.run())
             if parts.disk.reserve is not None:
                 services.create_task(parts.disk.run())
             if self._maintain:
                 services.create_task(parts.maintenance.run())
+
+    def _make_refresh_requests(self) -> RefreshRequests:
+        tls = self.interfaces.tls
+        return RefreshRequests() if tls is None else RefreshRequests(tls.broker_channel)
+
+    def reload_tls(self) -> None:
+        """Use the certificate files for new connections, if they are good. Without TLS it does nothing."""
+        if self._tls_reloader is not None:
+            self._tls_reloader.request()
 
     async def _serve(self) -> None:
         with self.database.read() as tx:

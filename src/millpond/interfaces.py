@@ -3,17 +3,21 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
 from millpond.frontends.web import NotReady, WebServer, WebServices
 from millpond.model.addresses import INTERFACES, is_wildcard, join_address, split_address
-from millpond.model.errors import PortUnavailable
+from millpond.model.errors import InvalidSettings, PortUnavailable
 from millpond.observability.metrics import Metrics
 from millpond.parts import Parts
+from millpond.security.tls_files import InvalidCertificate
 from millpond.settings import Settings
 from millpond.version import __version__
+
+if TYPE_CHECKING:
+    from millpond.security.tls import ServerTls
 
 KAFKA: Final = "kafka"
 GRPC: Final = "grpc"
@@ -22,15 +26,31 @@ HTTP: Final = "http"
 logger = logging.getLogger(__name__)
 
 
+def _tls_of(settings: Settings) -> "ServerTls | None":
+    files = settings.tls_files()
+    if files is None:
+        return None
+    from millpond.security.tls import ServerTls  # imported here, because it loads `cryptography`
+
+    try:
+        return ServerTls(files)
+    except InvalidCertificate as error:
+        name, value = "tls_certificate", settings.tls_certificate
+        raise InvalidSettings(name=name, value=value, reason=str(error)) from error
+
+
 class Interfaces:
     """Call `bind` first, and `serve` when the parts are ready."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings = settings
         self._metrics = metrics
-        self.kafka = KafkaServer(settings.kafka_limits(), metrics.kafka)
-        self.rpc = RpcServer(settings.rpc_limits())
-        self.web = WebServer(settings.web_limits())
+        self.tls = _tls_of(settings)
+        """The certificate of all interfaces; None if they are plain."""
+        credentials = self.tls.grpc_credentials() if self.tls is not None else None
+        self.kafka = KafkaServer(settings.kafka_limits(), metrics.kafka, self.tls)
+        self.rpc = RpcServer(settings.rpc_limits(), credentials)
+        self.web = WebServer(settings.web_limits(), self.tls, scheme=settings.http_scheme())
         self.listeners: dict[str, str] = {}
         """The address at which clients reach each interface, as `host:port`: `kafka`, `grpc`, `http`."""
         self.bound: dict[str, str] = {}

@@ -30,6 +30,7 @@ from millpond.objects.disk_reserve import RESERVE_BYTES
 from millpond.observability.logs import FORMATS
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
+from millpond.security.tls_files import CLIENT_AUTH, NO_CLIENT_AUTH, TlsFiles
 from millpond.service.limits import PayloadLimits, ServiceLimits
 
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
@@ -37,6 +38,10 @@ RENAMED: Final[Mapping[str, str]] = {"store": "storage"}
 """The current name of each setting that had another one. Flags, environment and file may still use the former
 name."""
 UNLIMITED: Final = "unlimited"
+TLS_OFF: Final = "off"
+TLS_ON: Final = "on"
+TLS_AT_PROXY: Final = "proxy"
+TLS_MODES: Final = (TLS_OFF, TLS_ON, TLS_AT_PROXY)
 PORTS: Final = 65_536
 
 
@@ -103,6 +108,9 @@ TEXT = SettingType("text", str)
 ADDRESS = SettingType("host:port", _parse_address)
 LOG_FORMAT = SettingType(" or ".join(FORMATS), _one_of(*FORMATS))
 FOLDER = SettingType("folder", Path)
+FILE = SettingType("file", str)
+TLS = SettingType(" or ".join(TLS_MODES), _one_of(*TLS_MODES))
+TLS_CLIENT_AUTH = SettingType(" or ".join(CLIENT_AUTH), _one_of(*CLIENT_AUTH))
 FLAG = SettingType("true or false", _parse_bool, lambda value: str(value).lower())
 COUNT = SettingType("number", _parse_count)
 NODE_ID = SettingType("number", _from(0, int, str))
@@ -173,6 +181,31 @@ class Settings:
     )
     insecure: bool = _setting(
         False, FLAG, "Allow listening on addresses other than loopback, although clients do not authenticate."
+    )
+    tls: str = _setting(
+        TLS_OFF,
+        TLS,
+        "Whether clients connect with TLS: on for all listeners of this broker; proxy if a proxy in front of it ends "
+        "TLS, and the broker itself receives plain connections.",
+    )
+    tls_certificate: str = _setting(
+        "",
+        FILE,
+        "PEM file of the certificate chain, this broker's own certificate first. A changed file is used within 10 s, "
+        "or at once after SIGHUP.",
+    )
+    tls_key: str = _setting("", FILE, "PEM file of the certificate's private key, without a passphrase.")
+    tls_client_ca: str = _setting(
+        "",
+        FILE,
+        "PEM file of the CAs that sign client certificates and the certificates of the other brokers; empty trusts "
+        "public CAs for the other brokers.",
+    )
+    tls_client_auth: str = _setting(
+        NO_CLIENT_AUTH,
+        TLS_CLIENT_AUTH,
+        "Whether clients present a certificate: none, optional or required. gRPC has no optional certificates: with "
+        "optional it does not ask for one.",
     )
     node_id: int = _setting(0, NODE_ID, "Kafka node id of this broker; 0 selects the smallest free id.")
     log_level: str = _setting("INFO", TEXT, "Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")
@@ -385,6 +418,23 @@ class Settings:
         """The address that clients of an interface receive; empty if it is the one listened on."""
         addresses = {"kafka": self.kafka_advertise, "grpc": self.grpc_advertise, "http": self.http_advertise}
         return addresses[interface]
+
+    def tls_files(self) -> TlsFiles | None:
+        """The files of TLS; None unless the broker itself ends TLS."""
+        if self.tls != TLS_ON:
+            return None
+        for name in ("tls_certificate", "tls_key"):
+            if not getattr(self, name):
+                raise InvalidSettings(name=name, value="", reason="tls=on needs a file in PEM format")
+        if self.tls_client_auth != NO_CLIENT_AUTH and not self.tls_client_ca:
+            reason = "client certificates need tls_client_ca, the file of their CA"
+            raise InvalidSettings(name="tls_client_auth", value=self.tls_client_auth, reason=reason)
+        client_ca = Path(self.tls_client_ca) if self.tls_client_ca else None
+        return TlsFiles(Path(self.tls_certificate), Path(self.tls_key), client_ca, self.tls_client_auth)
+
+    def http_scheme(self) -> str:
+        """The scheme of the URLs by which clients reach the HTTP interface."""
+        return "http" if self.tls == TLS_OFF else "https"
 
     def storage_url(self) -> str:
         return self.storage or (self.data_dir.absolute() / "objects").as_uri()

@@ -172,6 +172,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it prints a line for every failed TLS handshake
+    # gRPC's own log has another format, and a line for each client that does not use TLS. It reads this when imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     set_up_logging("WARNING", others=False)
     cli(prog_name="millpond")

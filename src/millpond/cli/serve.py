@@ -103,7 +103,8 @@ def serve(
     """Run a broker: a single one, one of many that share a catalog and an object store, or several on one machine.
 
     Ctrl-C or SIGTERM drains the broker: it makes accepted messages durable, responds to their producers, and hands
-    its partitions over to other brokers. A second signal ends it immediately.
+    its partitions over to other brokers. A second signal ends it immediately. SIGHUP loads the TLS certificate from its
+    files again.
     """
     given = {
         "kafka_listen": kafka,
@@ -184,6 +185,9 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: _on_signal(stop))
+    brokers: list[Broker] = []
+    if settings.tls_files() is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: _reload_tls(brokers))
     error: MillpondError | None = WriterDead()
     metrics = Metrics()
     has_lived = False
@@ -196,6 +200,7 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
             metrics=metrics,
             trust_clock=trust_clock and not has_lived,
         )
+        brokers[:] = [broker]
         if not await _start(broker, stop, again=has_lived):
             break
         try:
@@ -246,6 +251,11 @@ def _on_signal(stop: asyncio.Event) -> None:
         click.echo("stopping at once: what was not answered may be lost", err=True)
         os._exit(EXIT_FORCED)
     stop.set()
+
+
+def _reload_tls(brokers: Sequence[Broker]) -> None:
+    for broker in brokers:
+        broker.reload_tls()
 
 
 async def _until_stopped(broker: Broker, stop: asyncio.Event) -> MillpondError | None:

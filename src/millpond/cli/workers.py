@@ -181,6 +181,13 @@ class Supervisor:
         self._stopping.set()
         self._signal(signal.SIGTERM)
 
+    def reload_tls(self) -> None:
+        """Forward SIGHUP. A worker that is not ready might have no handler for it yet; it notices a new certificate by
+        itself."""
+        for worker in self._workers:
+            if worker.facts:
+                worker.signal(signal.SIGHUP)
+
     async def run(self) -> None:
         try:
             await asyncio.to_thread(self._prepare)
@@ -321,6 +328,8 @@ def run_workers(
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
+        if settings.tls_files() is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, supervisor.reload_tls)
         await supervisor.run()
 
     asyncio.run(run())

@@ -434,6 +434,16 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "Check the URL or file, that the server responds with status 200 and no redirect, and that its certificate is "
         "trusted. The broker tries again when a client sends a JWT, at most once in ten seconds.",
     ),
+    "certificate not reloaded; keeping the current one": Explanation(
+        "A file of `tls_certificate`, `tls_key` or `tls_client_ca` has changed, or SIGHUP was received, and the files "
+        "cannot be used for the `reason` that the event names. New connections still get the certificate of before.",
+        "Correct the files before the current certificate expires. The broker looks every 10 s; `kill -HUP` makes it "
+        "look at once, and log the reason again.",
+    ),
+    "connections cannot be accepted; will retry": Explanation(
+        "The system refused to accept a connection, usually because the process has no file descriptors left.",
+        "Raise the limit of open files (`ulimit -n`, or `LimitNOFILE` of systemd), or lower `connections_max`.",
+    ),
     # -- spark ------------------------------------------------------------------------------------------------
     "batch was committed before; nothing appended": Explanation(
         "The sink has already stored a batch of this number, or a later one, from another attempt or query. The "
@@ -478,6 +488,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "duration_ms": "How long it took, in milliseconds.",
     "duty": "Which periodic task: a duty of maintenance, of transactions or of a pipeline.",
     "error": "What went wrong, as the error says it.",
+    "expires_in_s": "Seconds until a certificate expires.",
     "free_bytes": "Bytes that are free on the disk.",
     "freed_bytes": "Bytes by which a partition became smaller.",
     "group": "Id of a consumer group.",
@@ -497,7 +508,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "option": "Name of an option of a Spark read.",
     "partition": "Number of a partition.",
     "partitions": "Number of partitions.",
-    "path": "A directory.",
+    "path": "A directory or a file.",
     "payload": "Id of a payload.",
     "payloads": "Number of payloads.",
     "principal": "Who sent the request, such as `User:alice`.",

@@ -33,6 +33,10 @@ class Peers:
         if member is not None and (address := addresses_of(member).get("grpc")):
             self._refresh_requests.send_one_soon(address)
 
+    def renew_channels(self) -> None:
+        """Create new connections for further requests, because the certificate of this broker has changed."""
+        self._refresh_requests.renew_channels()
+
     async def close(self) -> None:
         """Cancel the requests in flight and close the connections."""
         await self._refresh_requests.close()

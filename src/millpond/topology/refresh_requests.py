@@ -1,8 +1,8 @@
 """Asks other brokers to read the catalog now. Only an optimisation: without it they do so periodically."""
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 import grpc
 
@@ -10,12 +10,19 @@ from millpond.stubs import cluster_pb2 as pb
 
 LOOK: Final = "/millpond.v1.Cluster/Look"
 REFRESH_TIMEOUT_S: Final = 1.0
+MakeChannel = Callable[[str], grpc.aio.Channel]
+MakeMetadata = Callable[[], Sequence[tuple[str, str]]]
 
 
 class RefreshRequests:
-    """Keeps a connection to every broker in the last list of addresses."""
+    """Keeps a connection to every broker in the last list of addresses. `make_channel` creates it; `make_metadata`
+    returns the metadata of each call, for example a token."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, make_channel: MakeChannel = grpc.aio.insecure_channel, make_metadata: MakeMetadata = tuple
+    ) -> None:
+        self._make_channel = make_channel
+        self._make_metadata = make_metadata
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._again: dict[str, bool] = {}
@@ -30,9 +37,13 @@ class RefreshRequests:
         await asyncio.gather(*(self._request(address) for address in wanted))
 
     def send_soon(self, addresses: Iterable[str]) -> None:
-        task = asyncio.create_task(self.send(addresses))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._start(self.send(addresses))
+
+    def renew_channels(self) -> None:
+        """Create new channels for further requests, because the certificate of this broker has changed."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            self._start(channel.close(REFRESH_TIMEOUT_S))
 
     def send_one_soon(self, address: str) -> None:
         """At most one request is in flight and one waits, however often this is called: the last one covers all."""
@@ -40,9 +51,7 @@ class RefreshRequests:
             self._again[address] = True
             return
         self._again[address] = False
-        task = asyncio.create_task(self._send_one(address))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._start(self._send_one(address))
 
     async def _send_one(self, address: str) -> None:
         try:
@@ -61,13 +70,18 @@ class RefreshRequests:
         for channel in channels.values():
             await channel.close()
 
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
     async def _request(self, address: str) -> None:
         if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address)
+            self._channels[address] = self._make_channel(address)
         call = self._channels[address].unary_unary(
             LOOK,
             request_serializer=pb.LookRequest.SerializeToString,
             response_deserializer=pb.LookResponse.FromString,
         )
         # Awaiting the response would raise, even a cancellation if the channel is closed because its broker is gone.
-        await call(pb.LookRequest(), timeout=REFRESH_TIMEOUT_S).code()
+        await call(pb.LookRequest(), timeout=REFRESH_TIMEOUT_S, metadata=self._make_metadata()).code()

@@ -4,10 +4,13 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 from typing import ClassVar
 
 import pytest
+from tests.tls import Pki
 from tests.unit.cli.conftest import COMMAND, LONGEST_S, environment, watched
 from tests.unit.cluster.conftest import until
 
@@ -162,3 +165,43 @@ async def test_a_broker_that_was_declared_dead_waits_for_a_catalog_that_is_unava
     sessions = [json.loads(line)["session"] for line in capsys.readouterr().out.splitlines()]
     assert sessions == [first.session, again.session]
     assert first is not again
+
+
+def test_a_hangup_replaces_the_certificate(tmp_path):
+    pki = Pki(tmp_path)
+    command = [*COMMAND, "serve", "--json", "--kafka=127.0.0.1:0", "--grpc=", "--http="]
+    command += [f"--data-dir={tmp_path / 'data'}"]
+    command += [f"--set={name}={value}" for name, value in pki.settings().items()]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with watched(subprocess.Popen(command, **pipes, env=environment())) as process:
+        host, port = json.loads(process.stdout.readline())["bound"]["kafka"].split(":")
+        before = ssl.get_server_certificate((host, int(port)))
+        new = pki.install(pki.issue()).certificate_pem().decode()
+        process.send_signal(signal.SIGHUP)
+        for line in process.stderr:
+            if "certificate reloaded" in line:
+                break
+        after = ssl.get_server_certificate((host, int(port)))
+        process.terminate()
+        process.communicate(timeout=LONGEST_S)
+    assert process.returncode == 0
+    assert before != after
+    assert after.split() == new.split()
+
+
+def test_a_plain_client_at_a_tls_port_of_grpc_leaves_no_line_in_the_log(tmp_path):
+    """gRPC would write one to stderr by itself."""
+    pki = Pki(tmp_path)
+    command = [*COMMAND, "serve", "--json", "--kafka=", "--grpc=127.0.0.1:0", "--http="]
+    command += [f"--data-dir={tmp_path / 'data'}"]
+    command += [f"--set={name}={value}" for name, value in pki.settings().items()]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with watched(subprocess.Popen(command, **pipes, env=environment())) as process:
+        host, port = json.loads(process.stdout.readline())["bound"]["grpc"].split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert client.recv(1024) == b""
+        process.terminate()
+        _, logged = process.communicate(timeout=LONGEST_S)
+    assert process.returncode == 0
+    assert "andshake" not in logged

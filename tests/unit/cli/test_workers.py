@@ -97,6 +97,22 @@ def test_workers_get_no_setting_under_a_former_name(monkeypatch):
     assert load({}, passed).storage == "file:///g"
 
 
+async def test_a_hangup_reaches_the_workers_that_are_ready(machine, tmp_path):
+    """One that is not ready may have no handler for it, and would be ended."""
+    noted = tmp_path / "noted"
+    handles = (
+        "import signal, pathlib; signal.signal(signal.SIGHUP, lambda *_: "
+        f"pathlib.Path({str(noted)!r}).touch()); "
+    )
+    machine.scripts = [handles + says(READY), SERVE]
+    async with supervised(tmp_path / "data", 2) as (supervisor, running):
+        await until(lambda: machine.started == 2 and supervisor._workers[0].facts)
+        supervisor.reload_tls()
+        await until(noted.exists)
+        assert not running.done()
+        assert machine.started == 2
+
+
 async def test_one_that_cannot_be_started_at_all_ends_them(machine, tmp_path):
     machine.scripts = [says(READY), OSError(12, os.strerror(12))]
     supervisor = workers.Supervisor(Settings(data_dir=tmp_path), 2, on_ready=lambda _: None)

@@ -15,6 +15,7 @@ from millpond.frontends.kafka.call import KafkaCall, Services
 from millpond.frontends.kafka.frames import FrameReader
 from millpond.frontends.kafka.handlers.api_versions import unsupported_version
 from millpond.frontends.kafka.registry import HANDLERS, Disconnect, RequestHandler
+from millpond.frontends.kafka.tls_transport import TlsTransport
 from millpond.model.errors import MalformedMessage
 from millpond.observability.metrics import KafkaMetrics
 from millpond.protocol import (
@@ -82,7 +83,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._reader = FrameReader(self._limits.frame_bytes_max, server.staging)
         self._frames: deque[bytearray] = deque()
         self._slots: deque[ResponseSlot] = deque()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | TlsTransport | None = None
+        self._tls_transport: TlsTransport | None = None
         self._serving: asyncio.Task[None] | None = None
         self._frame_arrived: asyncio.Future[None] | None = None
         self._progress_made: asyncio.Future[None] | None = None
@@ -100,12 +102,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._milestone_at = 0.0
         self.is_write_blocked = False
         self.host = ""
+        self.encrypted = False
+        self.peer_certificate: bytes | None = None
+        """The client's verified certificate (DER); None if it sent none."""
         self.active_at = self._loop.time()
 
     # -- transport callbacks --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        if (ssl_object := transport.get_extra_info("ssl_object")) is not None:
+            self.encrypted = True
+            self.peer_certificate = ssl_object.getpeercert(binary_form=True)
+            self._transport = self._tls_transport = TlsTransport(self._transport)
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else "unknown"
         if not self._server.opened(self):
@@ -133,14 +142,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._stop_reading()
 
     def pause_writing(self) -> None:
+        if self._tls_transport is not None:
+            self._tls_transport.pause_writing()
         self.is_write_blocked = True
         self.active_at = self._loop.time()
         self._report_waiting_bytes()
         self._server.make_room()
 
     def resume_writing(self) -> None:
-        self.is_write_blocked = False
         self.active_at = self._loop.time()
+        self.is_write_blocked = self._tls_transport is not None and not self._tls_transport.resume_writing()
         self._report_waiting_bytes()
         self._signal_progress()
 
@@ -202,6 +213,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def abort(self, reason: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
             logger.info("Kafka connection closed", extra={"client": self.host, "reason": reason})
+            self._transport.abort()
+
+    def disconnect(self) -> None:
+        """Close at once, even if the connection is closing and waits for its client."""
+        if self._transport is not None:
             self._transport.abort()
 
     async def drain(self) -> None:

@@ -11,8 +11,11 @@ from millpond.frontends.kafka.frames import STAGING_BYTES
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.kafka.registry import HANDLERS
 from millpond.observability.metrics import KafkaMetrics
+from millpond.security.listener import ListenerTls, TlsListener, bind_sockets
 
 DRAIN_S = 10.0
+TLS_CLOSE_S = 1.0
+"""Time for clients to receive the last responses over TLS and to confirm that the connection is closed."""
 IDLE_S_MIN = 0.01
 """Added to the idle time in `make_room`. Without it, the product would be 0 for a connection that is active right
 now, and if all were active an arbitrary one would be closed."""
@@ -21,20 +24,23 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaServer:
-    """Call `bind` first, which returns the port; `serve` when the services are ready; `run` alongside it."""
+    """Call `bind` first, which returns the port; `serve` when the services are ready; `run` alongside it. With `tls`
+    clients must use TLS."""
 
     services: Services
     listener: str
     """The listening address, as host:port."""
 
-    def __init__(self, limits: KafkaLimits, metrics: KafkaMetrics) -> None:
+    def __init__(self, limits: KafkaLimits, metrics: KafkaMetrics, tls: ListenerTls | None = None) -> None:
         self._limits = limits
+        self._tls = tls
         self.metrics = metrics
         self.staging = bytearray(STAGING_BYTES)
         self._connections: set[KafkaConnection] = set()
         self._waiting: dict[KafkaConnection, None] = {}
         self._held_bytes = 0
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | TlsListener | None = None
+        self._all_closed = asyncio.Event()
         self._requests = {
             key: metrics.request(handler.request.__name__.removesuffix("Request"))
             for key, handler in HANDLERS.items()
@@ -42,13 +48,23 @@ class KafkaServer:
 
     async def bind(self, host: str, port: int) -> int:
         """Listen without accepting connections yet. Returns the port, which the system chooses if `port` is 0."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: KafkaConnection(self), host, port, backlog=1024, start_serving=False
-        )
+        self._listener = await self._bind(host, port)
         bound: int = self._listener.sockets[0].getsockname()[1]
         self.listener = f"{host}:{bound}"
         return bound
+
+    async def _bind(self, host: str, port: int) -> asyncio.Server | TlsListener:
+        if self._tls is not None:
+            return TlsListener(
+                await bind_sockets(host, port),
+                lambda: KafkaConnection(self),
+                self._tls,
+                interface="kafka",
+                may_connect=self._may_connect,
+            )
+        return await asyncio.get_running_loop().create_server(
+            lambda: KafkaConnection(self), host, port, backlog=1024, start_serving=False
+        )
 
     async def serve(self, services: Services) -> None:
         assert self._listener is not None, "bind() comes first"
@@ -73,6 +89,19 @@ class KafkaServer:
         for connection in list(self._connections):
             with contextlib.suppress(Exception):
                 connection.abort("the broker is stopping")
+        if isinstance(self._listener, TlsListener):
+            await self._disconnect_encrypted(self._listener)
+
+    async def _disconnect_encrypted(self, listener: TlsListener) -> None:
+        """A client that does not confirm that its connection is closed must not keep it."""
+        await listener.wait_closed()
+        self._all_closed.clear()
+        if self._connections:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TLS_CLOSE_S):
+                    await self._all_closed.wait()
+        for connection in list(self._connections):
+            connection.disconnect()
 
     def sweep(self, now: float) -> None:
         """Close connections that have been idle or stalled for too long."""
@@ -84,12 +113,17 @@ class KafkaServer:
 
     # -- used by connections ---------------------------------------------------------------------------------------
 
+    def _may_connect(self, host: str, handshakes: int = 0) -> bool:
+        if len(self._connections) + handshakes < self._limits.connections_max:
+            return True
+        logger.warning(
+            "Kafka connection refused; connection limit reached",
+            extra={"client": host, "limit": self._limits.connections_max},
+        )
+        return False
+
     def opened(self, connection: KafkaConnection) -> bool:
-        if len(self._connections) >= self._limits.connections_max:
-            logger.warning(
-                "Kafka connection refused; connection limit reached",
-                extra={"client": connection.host, "limit": self._limits.connections_max},
-            )
+        if not self._may_connect(connection.host):
             return False
         self._connections.add(connection)
         self.metrics.connections.set(len(self._connections))
@@ -99,6 +133,8 @@ class KafkaServer:
         self._connections.discard(connection)
         self._waiting.pop(connection, None)
         self.metrics.connections.set(len(self._connections))
+        if not self._connections:
+            self._all_closed.set()
 
     def add_held_bytes(self, change: int) -> None:
         self._held_bytes += change

@@ -35,6 +35,8 @@ SERVICES = (LOG, ADMIN, MINIKAFKA, PAYLOADS, QUEUE, CLUSTER)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 UNLIMITED = -1
 KEEPALIVE_MS = 60_000
+HANDSHAKE_TIMEOUT_MS = 10_000
+"""A TLS handshake that takes longer is ended; gRPC's default is 120 s."""
 FINAL_DRAIN_S = 0.2
 """Time for the last responses to reach their clients."""
 
@@ -58,10 +60,12 @@ class RpcServices:
 
 
 class RpcServer:
-    """Call `bind` first, which returns the port; call `serve` when the services are ready."""
+    """Call `bind` first, which returns the port; call `serve` when the services are ready. With `credentials` clients
+    must use TLS."""
 
-    def __init__(self, limits: RpcLimits) -> None:
+    def __init__(self, limits: RpcLimits, credentials: grpc.ServerCredentials | None = None) -> None:
         self._limits = limits
+        self._credentials = credentials
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
         self._admission = RequestAdmission(limits.requests_bytes_max)
@@ -76,12 +80,15 @@ class RpcServer:
                 ("grpc.max_send_message_length", UNLIMITED),
                 ("grpc.so_reuseport", 0),  # otherwise a second broker could silently share the port
                 ("grpc.keepalive_time_ms", KEEPALIVE_MS),  # detects clients that vanished without closing
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
             ],
             maximum_concurrent_rpcs=self._limits.calls_max,
         )
         _check_free(host, port)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
+            if self._credentials is not None:
+                return self._server.add_secure_port(address, self._credentials)
             return self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(None, f"gRPC cannot listen on {address}") from error

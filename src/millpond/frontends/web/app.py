@@ -131,7 +131,7 @@ class _Path:
         status = refusal.status
         if (owner := owner_of(error)) is not None:
             status = 307
-            headers.append((b"location", _owner_url(owner, scope)))
+            headers.append((b"location", _owner_url(self._site.scheme, owner, scope)))
         if refusal.retriable:
             headers.append((b"retry-after", b"%d" % self._site.limits.retry_after_s))
         return RawResponse(encode(problem_of(refusal)), headers=headers, status=status)
@@ -228,8 +228,8 @@ def _check_origin(method: str, headers: Headers) -> None:
         raise HttpError(403, "ForeignOrigin", "Web pages of another origin may only read.")
 
 
-def _owner_url(owner: str, scope: Scope) -> bytes:
+def _owner_url(scheme: str, owner: str, scope: Scope) -> bytes:
     """The URL of the same path on the owner."""
     path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]
-    return b"http://" + owner.encode() + path + (b"?" + query if query else b"")
+    return f"{scheme}://{owner}".encode() + path + (b"?" + query if query else b"")

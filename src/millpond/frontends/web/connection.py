@@ -230,7 +230,8 @@ class HttpConnection(HttpToolsProtocol):
     def watch(self, now: float) -> None:
         """Called repeatedly after `shutdown`: aborts the connection if the client stops reading its response."""
         waiting = self.transport.get_write_buffer_size()
-        if self._waiting_since is None or waiting == 0 or waiting != self._waiting_bytes:
+        is_idle = waiting == 0 and not self.transport.is_closing()  # over TLS, closing waits for the client
+        if self._waiting_since is None or is_idle or waiting != self._waiting_bytes:
             self._waiting_bytes, self._waiting_since = waiting, now
         elif _past(self._waiting_since, now, self._limits.unread_at_stop_ms):
             self.transport.abort()

@@ -17,6 +17,7 @@ from millpond.frontends.web.connection import HttpConnection
 from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.site import Site, WebServices
+from millpond.security.listener import ListenerTls, TlsListener
 
 BACKLOG = 1024
 
@@ -24,16 +25,19 @@ __all__ = ["WebServer", "WebServices"]
 
 
 class WebServer:
-    """Call `bind` first, which returns the port; call `serve` when the services are ready."""
+    """Call `bind` first, which returns the port; call `serve` when the services are ready. With `tls` clients must use
+    TLS. `scheme` is that of the URLs by which clients reach the brokers."""
 
     application: Application
 
-    def __init__(self, limits: WebLimits) -> None:
+    def __init__(self, limits: WebLimits, tls: ListenerTls | None = None, *, scheme: str = "http") -> None:
         self.limits = limits
+        self._tls = tls
+        self._scheme = scheme
         self.stopping = False
         self._host = ""
         self._socket: socket.socket | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | TlsListener | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._site: Site | None = None
         self._state = ServerState()
@@ -49,14 +53,28 @@ class WebServer:
 
     async def serve(self, services: WebServices) -> None:
         assert self._socket is not None, "bind() comes first"
-        hosts = Hosts(self._host, services.listeners.get("http", ""))
-        self._site = Site(services, self.limits, hosts)
+        hosts = Hosts(self._host, services.listeners.get("http", ""), self._tls)
+        self._site = Site(services, self.limits, hosts, self._scheme)
         self.application = Application(self._site)
-        config = self._config(self.application)
-        self._listener = await asyncio.get_running_loop().create_server(
-            lambda: HttpConnection(config, self._state, self), sock=self._socket, backlog=BACKLOG
-        )
+        self._listener = await self._listen(self._config(self.application), self._socket)
         self._sweeping = asyncio.create_task(self._sweep_periodically())
+
+    async def _listen(self, config: Config, bound: socket.socket) -> asyncio.Server | TlsListener:
+        def make_connection() -> HttpConnection:
+            return HttpConnection(config, self._state, self)
+
+        if self._tls is None:
+            return await asyncio.get_running_loop().create_server(
+                make_connection, sock=bound, backlog=BACKLOG
+            )
+        listener = TlsListener(
+            [bound], make_connection, self._tls, interface="http", may_connect=self._may_connect
+        )
+        await listener.start_serving()
+        return listener
+
+    def _may_connect(self, host: str, handshakes: int) -> bool:
+        return len(self._state.connections) + handshakes < self.limits.connections_max
 
     def _config(self, application: Application) -> Config:
         config = Config(
@@ -82,6 +100,8 @@ class WebServer:
             return
         self.stopping = True
         self._listener.close()
+        if isinstance(self._listener, TlsListener):
+            await self._listener.wait_closed()
         self._sweeping.cancel()
         for connection in self._connections():
             connection.shutdown()

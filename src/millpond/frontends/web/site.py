@@ -46,12 +46,14 @@ class WebServices:
 
 
 class Site:
-    """The services, the limits, the accepted host names, and threads for work that would block the event loop."""
+    """The services, the limits, the accepted host names, and threads for work that would block the event loop. `scheme`
+    is that of the brokers' URLs."""
 
-    def __init__(self, services: WebServices, limits: WebLimits, hosts: Hosts) -> None:
+    def __init__(self, services: WebServices, limits: WebLimits, hosts: Hosts, scheme: str = "http") -> None:
         self.services = services
         self.limits = limits
         self.hosts = hosts
+        self.scheme = scheme
         self.streams = 0
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
 

@@ -81,3 +81,42 @@ async def test_the_advertised_name_is_served(connected_to):
         async with connected_to(broker) as client:
             assert (await client.get("/healthz", headers={"Host": "pond.example"})).status_code == 200
             assert (await client.get("/healthz", headers={"Host": "evil.example"})).status_code == 403
+
+
+class Certificate:
+    names = frozenset({"broker-1.example", "*.pond.example", "192.0.2.7"})
+    current = None
+
+
+NAMED = [
+    "broker-1.example",
+    "Broker-1.example:8000",
+    "a.pond.example",
+    "192.0.2.7",
+    "localhost",
+    "[::1]:8000",
+]
+UNNAMED = ["evil.example", "pond.example", "a.b.pond.example", "example", "broker-1.example.evil", "", ":1"]
+
+
+@pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0", "pond.example"])
+def test_the_names_of_the_certificate_are_ours(listening):
+    hosts = Hosts(listening, "", Certificate())
+    hosts.check(NAMED)
+    for name in UNNAMED:
+        with pytest.raises(HttpError, match="certificate"):
+            hosts.check([name])
+
+
+def test_an_address_that_no_page_can_have_for_a_name_is_accepted_beyond_loopback():
+    """A probe of the health of a container knows only its address."""
+    Hosts("0.0.0.0", "", Certificate()).check(["198.51.100.1:8000", "[2001:db8::1]:8000"])
+    with pytest.raises(HttpError):
+        Hosts("127.0.0.1", "", Certificate()).check(["198.51.100.1:8000"])
+
+
+def test_a_new_certificate_brings_new_names():
+    certificate = Certificate()
+    hosts = Hosts("0.0.0.0", "", certificate)
+    certificate.names = frozenset({"new.example"})
+    hosts.check(["new.example"])

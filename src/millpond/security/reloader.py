@@ -1,0 +1,50 @@
+"""Replaces the certificate of the listeners when its files change, or when an operator asks for it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+LOOK_INTERVAL_S: Final = 10.0
+"""Interval at which the files are compared with what was loaded."""
+
+
+class ReloadableTls(Protocol):
+    def reload(self) -> bool: ...
+    def reload_if_changed(self) -> bool: ...
+
+
+class TlsReloader:
+    """Looks at the files every `interval_s`, and at once after `request`. Reads them on a thread. Calls `on_reload`
+    when a new certificate is in use."""
+
+    def __init__(
+        self,
+        tls: ReloadableTls,
+        *,
+        interval_s: float = LOOK_INTERVAL_S,
+        on_reload: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._tls = tls
+        self._on_reload = on_reload
+        self._interval_s = interval_s
+        self._requested = asyncio.Event()
+
+    def request(self) -> None:
+        """Reload soon, even if the files have not changed, and log the result."""
+        self._requested.set()
+
+    async def run(self) -> None:
+        while True:
+            await self.wait()
+            requested = self._requested.is_set()
+            self._requested.clear()
+            if await asyncio.to_thread(self._tls.reload if requested else self._tls.reload_if_changed):
+                self._on_reload()
+
+    async def wait(self) -> None:
+        """Until the next look."""
+        try:
+            async with asyncio.timeout(self._interval_s):
+                await self._requested.wait()
+        except TimeoutError:
+            pass
