@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "demo": "Show the features in about a minute, in a temporary directory.",
     "bench": "Measure produce and consume throughput and latency.",
     "doctor": "Check for common problems, and suggest remedies.",
+    "security": "Create certificates, settings and the administrator of a secured broker.",
     "context": "Named clusters: their address, TLS and credentials.",
     "settings": "Show every setting, its effective value, and what it does.",
     "completion": "Print the completion script for a shell.",

@@ -10,6 +10,7 @@ import click
 
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.cli.output import print_json
+from millpond.cli.suggestions import SuggestingGroup
 from millpond.model.addresses import split_address
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ class InitResult(NamedTuple):
     password: str
 
 
-def security_commands(create_admin: CreateAdmin) -> click.Group:
-    """The group of commands, with the function that creates the administrator in the catalog."""
+def security_commands(create_admin: CreateAdmin, reset_admin: CreateAdmin) -> click.Group:
+    """The group of commands, with the functions that create the administrator in the catalog."""
 
-    @click.group()
+    @click.group(cls=SuggestingGroup)
     def security() -> None:
         """Create certificates, users and settings for a broker that authenticates its clients."""
 
@@ -77,6 +78,25 @@ def security_commands(create_admin: CreateAdmin) -> click.Group:
         else:
             click.echo(_text(result, settings))
 
+    @security.command(
+        "reset-admin", epilog="\b\nExample:\n  millpond security reset-admin --config millpond.toml"
+    )
+    @settings_options
+    @json_option
+    def reset(
+        data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], as_json: bool
+    ) -> None:
+        """Give the user admin a new password, directly in the catalog.
+
+        Use it when the password is lost. Running brokers learn of it within a second, and close the connections that
+        used the old one.
+        """
+        password = reset_admin(load_settings(data_dir, config, assignments))
+        if as_json:
+            print_json({"user": ADMIN, "password": password})
+        else:
+            click.echo(f"User {ADMIN}, password (shown only now): {password}")
+
     return security
 
 
@@ -97,6 +117,18 @@ def initialise(
         password = create_admin(settings)
         undo.pop_all()
     return InitResult(files, config, password)
+
+
+def _create_admin(settings: "Settings") -> str:
+    from millpond.cli.admin_user import create_admin
+
+    return create_admin(settings)
+
+
+def _reset_admin(settings: "Settings") -> str:
+    from millpond.cli.admin_user import reset_admin
+
+    return reset_admin(settings)
 
 
 def _settings_for(files: "DevelopmentFiles", settings: "Settings") -> dict[str, str]:
@@ -164,3 +196,6 @@ Python (kafka-python):
 
 def _port(listen: str) -> int:
     return split_address(listen)[1] if listen else 0
+
+
+security = security_commands(_create_admin, _reset_admin)

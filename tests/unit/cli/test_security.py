@@ -34,7 +34,7 @@ def admins():
 
 
 def invoke(admins, *arguments):
-    return CliRunner().invoke(security_commands(admins.create), ["init", *map(str, arguments)])
+    return CliRunner().invoke(security_commands(admins.create, admins.create), ["init", *map(str, arguments)])
 
 
 def test_it_creates_files_that_a_broker_can_use(tmp_path, admins):
