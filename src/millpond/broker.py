@@ -201,6 +201,8 @@ class Broker(HasParts):
     async def _start_parts(self) -> None:
         try:
             await self.log.start()
+            if self.security.enabled:
+                await self.security.refresh()
         except BaseException:
             await self.log.stop()
             raise
@@ -216,6 +218,7 @@ class Broker(HasParts):
             services.create_task(parts.queues.run())
             services.create_task(parts.pulling.run())
             services.create_task(parts.transactions.run())
+            services.create_task(parts.security.run())
             services.create_task(self.kafka.run())
             if parts.disk.reserve is not None:
                 services.create_task(parts.disk.run())

@@ -101,6 +101,8 @@ class Interfaces:
             node=node,
             owners=parts.owners,
             cluster=parts.cluster,
+            security=parts.security,
+            security_administration=parts.security_administration,
             listener=self.kafka.listener,
             cluster_id=cluster_id,
             auto_create_topics=self._settings.auto_create_topics,

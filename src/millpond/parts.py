@@ -15,6 +15,7 @@ from millpond.model.ids import Session
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
+from millpond.security import SecurityView
 from millpond.service import (
     Administration,
     ClusterAdministration,
@@ -22,6 +23,7 @@ from millpond.service import (
     Owners,
     PayloadTransfers,
     Poller,
+    SecurityAdministration,
     Workers,
 )
 from millpond.settings import Settings
@@ -80,6 +82,8 @@ class Parts:
     poller: Poller
     administration: Administration
     cluster: ClusterAdministration
+    security: SecurityView
+    security_administration: SecurityAdministration
 
 
 def build_parts(
@@ -159,6 +163,9 @@ def build_parts(
         metrics=metrics.queues,
         copy_body=payloads.copy,
     )
+    security = SecurityView(
+        log.read, enabled=settings.security, super_users=settings.super_users, clock=clock
+    )
     membership = Membership(
         log,
         topology,
@@ -199,6 +206,8 @@ def build_parts(
         poller=Poller(log, owners, workers, limits=settings.service_limits()),
         administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
         cluster=ClusterAdministration(log, topology, peers, session),
+        security=security,
+        security_administration=SecurityAdministration(log.write, security, clock=clock),
     )
 
 
@@ -231,3 +240,5 @@ class HasParts:
         self.poller = parts.poller
         self.administration = parts.administration
         self.cluster = parts.cluster
+        self.security = parts.security
+        self.security_administration = parts.security_administration

@@ -24,6 +24,7 @@ from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.addresses import WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
+from millpond.model.principals import Principal
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
 from millpond.model.urls import redacted_url
 from millpond.objects.disk_reserve import RESERVE_BYTES
@@ -99,7 +100,17 @@ def _parse_address(text: str) -> str:
     return text
 
 
+def _parse_list(separator: str, parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    return lambda text: tuple(parse(each.strip()) for each in text.split(separator) if each.strip())
+
+
+def _show_list(separator: str) -> Callable[[tuple[Any, ...]], str]:
+    return lambda values: separator.join(map(str, values))
+
+
 TEXT = SettingType("text", str)
+PRINCIPALS = SettingType("principals", _parse_list(";", Principal.parse), _show_list(";"))
+MECHANISMS = SettingType("mechanisms", _parse_list(",", str.upper), _show_list(","))
 ADDRESS = SettingType("host:port", _parse_address)
 LOG_FORMAT = SettingType(" or ".join(FORMATS), _one_of(*FORMATS))
 FOLDER = SettingType("folder", Path)
@@ -173,6 +184,20 @@ class Settings:
     )
     insecure: bool = _setting(
         False, FLAG, "Allow listening on addresses other than loopback, although clients do not authenticate."
+    )
+    security: bool = _setting(False, FLAG, "Clients must authenticate, and may do only what ACLs allow them.")
+    super_users: tuple[Principal, ...] = _setting(
+        (), PRINCIPALS, "Principals that may do everything, separated by `;`, such as `User:admin`."
+    )
+    sasl_mechanisms: tuple[str, ...] = _setting(
+        ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"),
+        MECHANISMS,
+        "SASL mechanisms that Kafka clients may use. PLAIN needs TLS, unless the broker listens on loopback.",
+    )
+    max_reauth: int = _setting(
+        0,
+        DURATION,
+        "Time after which a Kafka client must authenticate again; 0ms asks only for it when a token expires.",
     )
     node_id: int = _setting(0, NODE_ID, "Kafka node id of this broker; 0 selects the smallest free id.")
     log_level: str = _setting("INFO", TEXT, "Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")

@@ -11,7 +11,8 @@ from millpond.model.addresses import split_address
 from millpond.model.clock import Clock
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import NO_UUID
-from millpond.service import ClusterAdministration, Owners
+from millpond.security import SecurityView
+from millpond.service import ClusterAdministration, Owners, SecurityAdministration
 from millpond.topology import addresses_of
 
 
@@ -34,6 +35,8 @@ class Services:
     node: Node
     owners: Owners
     cluster: ClusterAdministration
+    security: SecurityView
+    security_administration: SecurityAdministration
     listener: str
     cluster_id: str
     auto_create_topics: bool
