@@ -1,5 +1,6 @@
 """The parts of a running broker, from the bottom to the top, and what each of them is built from."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -16,6 +17,8 @@ from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
 from millpond.security import SecurityView
+from millpond.security.audit import AuditLog
+from millpond.security.authenticator import Authenticator
 from millpond.service import (
     Administration,
     ClusterAdministration,
@@ -83,6 +86,8 @@ class Parts:
     administration: Administration
     cluster: ClusterAdministration
     security: SecurityView
+    audit: AuditLog
+    authenticator: Authenticator
     security_administration: SecurityAdministration
 
 
@@ -166,6 +171,7 @@ def build_parts(
     security = SecurityView(
         log.read, enabled=settings.security, super_users=settings.super_users, clock=clock
     )
+    audit = AuditLog(clock)
     membership = Membership(
         log,
         topology,
@@ -207,7 +213,11 @@ def build_parts(
         administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
         cluster=ClusterAdministration(log, topology, peers, session),
         security=security,
-        security_administration=SecurityAdministration(log.write, security, clock=clock),
+        audit=audit,
+        authenticator=Authenticator(
+            security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
+        ),
+        security_administration=SecurityAdministration(log.write, security, clock=clock, audit=audit),
     )
 
 
@@ -241,4 +251,5 @@ class HasParts:
         self.administration = parts.administration
         self.cluster = parts.cluster
         self.security = parts.security
+        self.authenticator = parts.authenticator
         self.security_administration = parts.security_administration

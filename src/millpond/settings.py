@@ -31,6 +31,7 @@ from millpond.objects.disk_reserve import RESERVE_BYTES
 from millpond.observability.logs import FORMATS
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
+from millpond.security.authenticator import AuthenticationSettings
 from millpond.service.limits import PayloadLimits, ServiceLimits
 
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
@@ -359,6 +360,9 @@ class Settings:
 
     def transaction_limits(self) -> TransactionLimits:
         return TransactionLimits(timeout_max_ms=self.transaction_timeout_max)
+
+    def authentication(self) -> AuthenticationSettings:
+        return AuthenticationSettings(mechanisms=self.sasl_mechanisms)
 
     def kafka_limits(self) -> KafkaLimits:
         return KafkaLimits(connections_max=self.connections_max)

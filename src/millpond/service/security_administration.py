@@ -6,21 +6,29 @@ of super users. A change is in effect on this broker when its call returns, and 
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from millpond.catalog import security
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.security import ApiToken, ScramCredential
 from millpond.model.acls import Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType, check_acl
 from millpond.model.clock import Clock
-from millpond.model.errors import ClusterNotAuthorized, InvalidAcl, InvalidRequest, UnknownToken, UnknownUser
+from millpond.model.errors import (
+    ClusterNotAuthorized,
+    InvalidAcl,
+    InvalidRequest,
+    NotAuthorized,
+    UnknownToken,
+    UnknownUser,
+)
 from millpond.model.principals import USER, Principal
 from millpond.security import Access, SecurityView
+from millpond.security.audit import AuditLog
+from millpond.security.plain import OffLoop
+from millpond.security.scram import HASHES, new_credential
+from millpond.security.tokens import NewToken, new_token
 from millpond.topology.catalog_access import WriteCatalog
-
-if TYPE_CHECKING:
-    from millpond.security.tokens import NewToken
 
 ITERATIONS: Final = 16_384
 ACLS_DELETED_MAX: Final = 10_000
@@ -47,13 +55,15 @@ class SecurityAdministration:
         view: SecurityView,
         *,
         clock: Clock,
+        audit: AuditLog,
         iterations: int = ITERATIONS,
         random: Callable[[int], bytes] = os.urandom,
-        off_loop: Any = asyncio.to_thread,
+        off_loop: OffLoop = asyncio.to_thread,
     ) -> None:
         self._write = write
         self._view = view
         self._clock = clock
+        self._audit = audit
         self._iterations = iterations
         self._random = random
         self._off_loop = off_loop
@@ -73,13 +83,17 @@ class SecurityAdministration:
         valid = [acl for acl, error in zip(acls, errors, strict=True) if error is None]
         if valid:
             await self._change(lambda tx: security.put_acls(tx, valid))
+            self._record(access, "ACL created", map(describe_acl, valid))
         return errors
 
     async def delete_acls(self, access: Access, filters: Sequence[AclFilter]) -> list[list[Acl]]:
         """Delete the ACLs that the filters select. Returns for each filter what it selected."""
         self._check(access, AclOperation.ALTER)
-        deleted = await self._change(lambda tx: _delete_acls(tx, filters))
-        return [[_acl(*values) for values in selected] for selected in deleted]
+        rows = await self._change(lambda tx: _delete_acls(tx, filters))
+        deleted = [[_acl(*values) for values in selected] for selected in rows]
+        gone = dict.fromkeys(acl for selected in deleted for acl in selected)
+        self._record(access, "ACL deleted", map(describe_acl, gone))
+        return deleted
 
     # -- users --------------------------------------------------------------------------------------------------
 
@@ -91,28 +105,23 @@ class SecurityAdministration:
         ]
 
     async def set_password(
-        self,
-        access: Access,
-        user: str,
-        password: str,
-        mechanisms: Collection[str] = ("SCRAM-SHA-512", "SCRAM-SHA-256"),
+        self, access: Access, user: str, password: str, mechanisms: Collection[str] = tuple(HASHES)
     ) -> None:
         """Create a user, or replace its password. Connections that used the old one are closed."""
-        from millpond.security.scram import new_credential
-
         self.check_may_alter(access, user)
-        made = [
-            await self._off_loop(
-                lambda each=each: new_credential(user, password, each, self._iterations, self._random)  # type: ignore[misc]  # binds now
-            )
-            for each in mechanisms
-        ]
+        made = await self._off_loop(
+            lambda: [
+                new_credential(user, password, each, self._iterations, self._random) for each in mechanisms
+            ]
+        )
         await self._change(lambda tx: security.put_credentials(tx, made))
+        self._record(access, "password set", [user])
 
     async def delete_user(self, access: Access, user: str) -> None:
         """Delete the passwords of a user. Raises `UnknownUser`. Its tokens and ACLs stay."""
         self.check_may_alter(access, user)
         await self._change(lambda tx: security.delete_user(tx, user))
+        self._record(access, "user deleted", [user])
 
     async def alter_credentials(
         self, access: Access, put: Sequence[ScramCredential], deleted: Sequence[tuple[str, str]]
@@ -122,6 +131,8 @@ class SecurityAdministration:
         for user in (*(each.user for each in put), *(user for user, _ in deleted)):
             self.check_may_alter(access, user)
         absent = await self._change(lambda tx: _alter_credentials(tx, put, deleted))
+        self._record(access, "password set", (each.user for each in put))
+        self._record(access, "password deleted", (user for user, _ in deleted if user not in absent))
         return {user: UnknownUser(user=user) for user in absent}
 
     def check_may_alter(self, access: Access, user: str) -> None:
@@ -137,10 +148,8 @@ class SecurityAdministration:
 
     async def create_token(
         self, access: Access, principal: str, *, expires_at_ms: int | None = None, description: str = ""
-    ) -> "NewToken":
+    ) -> NewToken:
         """Create a token. Its text is in the result and nowhere else."""
-        from millpond.security.tokens import new_token
-
         self._check(access, AclOperation.ALTER)
         made = new_token(
             principal,
@@ -152,6 +161,7 @@ class SecurityAdministration:
         )
         self._check_super_user(access, Principal.parse(principal))
         await self._change(lambda tx: security.add_token(tx, made.stored))
+        self._record(access, "token created", [f"{made.stored.id} of {principal}"])
         return made
 
     async def delete_token(self, access: Access, token_id: str) -> None:
@@ -162,22 +172,41 @@ class SecurityAdministration:
             raise UnknownToken(token=token_id)
         self._check_super_user(access, Principal.parse(token.principal))
         await self._change(lambda tx: security.delete_token(tx, token_id))
+        self._record(access, "token deleted", [f"{token_id} of {token.principal}"])
 
     # -- internal -----------------------------------------------------------------------------------------------
 
     def _check(self, access: Access, operation: AclOperation) -> None:
         if not self._view.enabled:
             raise InvalidRequest(reason="security is off; start the broker with security=on")
-        access.require(operation, ResourceType.CLUSTER)
+        try:
+            access.require(operation, ResourceType.CLUSTER)
+        except NotAuthorized as refusal:
+            self._audit.denied(access.principal, access.host, refusal)
+            raise
+
+    def _record(self, access: Access, change: str, names: Iterable[str]) -> None:
+        for name in names:
+            self._audit.changed(access.principal, access.host, change, name)
 
     def _check_super_user(self, access: Access, altered: Principal) -> None:
         if self._view.is_super_user(altered) and not self._view.is_super_user(access.principal):
-            raise ClusterNotAuthorized(principal=str(access.principal), operation="alter the super users of")
+            refusal = ClusterNotAuthorized(
+                principal=str(access.principal), operation="alter the super users of"
+            )
+            self._audit.denied(access.principal, access.host, refusal)
+            raise refusal
 
     async def _change(self, operation: Callable[[CatalogTransaction], T]) -> T:
         result: T = await self._write(operation)
         await self._view.refresh()
         return result
+
+
+def describe_acl(acl: Acl) -> str:
+    """One line, such as `ALLOW READ on PREFIXED TOPIC 'orders-' to User:alice from *`."""
+    pattern = f"{acl.pattern_type.name} {acl.resource_type.name} {acl.name!r}"
+    return f"{acl.permission.name} {acl.operation.name} on {pattern} to {acl.principal} from {acl.host}"
 
 
 def _error_of(acl: Acl) -> InvalidAcl | None:
