@@ -102,7 +102,6 @@ class Interfaces:
             owners=parts.owners,
             cluster=parts.cluster,
             security=parts.security,
-            audit=parts.audit,
             authenticator=parts.authenticator,
             max_reauth_ms=self._settings.max_reauth,
             security_administration=parts.security_administration,

@@ -17,7 +17,6 @@ from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
 from millpond.security import SecurityView
-from millpond.security.audit import AuditLog
 from millpond.security.authenticator import Authenticator
 from millpond.service import (
     Administration,
@@ -86,7 +85,6 @@ class Parts:
     administration: Administration
     cluster: ClusterAdministration
     security: SecurityView
-    audit: AuditLog
     authenticator: Authenticator
     security_administration: SecurityAdministration
 
@@ -171,7 +169,6 @@ def build_parts(
     security = SecurityView(
         log.read, enabled=settings.security, super_users=settings.super_users, clock=clock
     )
-    audit = AuditLog(clock)
     membership = Membership(
         log,
         topology,
@@ -213,11 +210,10 @@ def build_parts(
         administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
         cluster=ClusterAdministration(log, topology, peers, session),
         security=security,
-        audit=audit,
         authenticator=Authenticator(
             security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
         ),
-        security_administration=SecurityAdministration(log.write, security, clock=clock, audit=audit),
+        security_administration=SecurityAdministration(log.write, security, clock=clock),
     )
 
 

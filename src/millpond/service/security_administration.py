@@ -18,13 +18,11 @@ from millpond.model.errors import (
     ClusterNotAuthorized,
     InvalidAcl,
     InvalidRequest,
-    NotAuthorized,
     UnknownToken,
     UnknownUser,
 )
 from millpond.model.principals import USER, Principal
 from millpond.security import Access, SecurityView
-from millpond.security.audit import AuditLog
 from millpond.security.plain import OffLoop
 from millpond.security.scram import HASHES, new_credential
 from millpond.security.tokens import NewToken, new_token
@@ -55,7 +53,6 @@ class SecurityAdministration:
         view: SecurityView,
         *,
         clock: Clock,
-        audit: AuditLog,
         iterations: int = ITERATIONS,
         random: Callable[[int], bytes] = os.urandom,
         off_loop: OffLoop = asyncio.to_thread,
@@ -63,7 +60,6 @@ class SecurityAdministration:
         self._write = write
         self._view = view
         self._clock = clock
-        self._audit = audit
         self._iterations = iterations
         self._random = random
         self._off_loop = off_loop
@@ -179,22 +175,18 @@ class SecurityAdministration:
     def _check(self, access: Access, operation: AclOperation) -> None:
         if not self._view.enabled:
             raise InvalidRequest(reason="security is off; start the broker with security=on")
-        try:
-            access.require(operation, ResourceType.CLUSTER)
-        except NotAuthorized as refusal:
-            self._audit.denied(access.principal, access.host, refusal)
-            raise
+        access.require(operation, ResourceType.CLUSTER)
 
     def _record(self, access: Access, change: str, names: Iterable[str]) -> None:
         for name in names:
-            self._audit.changed(access.principal, access.host, change, name)
+            self._view.audit.changed(access.principal, access.host, change, name)
 
     def _check_super_user(self, access: Access, altered: Principal) -> None:
         if self._view.is_super_user(altered) and not self._view.is_super_user(access.principal):
             refusal = ClusterNotAuthorized(
                 principal=str(access.principal), operation="alter the super users of"
             )
-            self._audit.denied(access.principal, access.host, refusal)
+            self._view.audit.denied(access.principal, access.host, refusal)
             raise refusal
 
     async def _change(self, operation: Callable[[CatalogTransaction], T]) -> T:

@@ -14,7 +14,6 @@ from millpond.model.clock import Clock
 from millpond.model.errors import AuthenticationFailed, MillpondError, NotAuthenticated
 from millpond.protocol import ErrorCode
 from millpond.security import ANONYMOUS_IDENTITY, Access, Identity, SecurityView
-from millpond.security.audit import AuditLog
 
 API_VERSIONS_KEY, HANDSHAKE_KEY, AUTHENTICATE_KEY = 18, 17, 36
 KEYS_BEFORE_LOGIN: Final = frozenset((API_VERSIONS_KEY, HANDSHAKE_KEY, AUTHENTICATE_KEY))
@@ -57,7 +56,6 @@ class AuthenticationRules(NamedTuple):
 
     view: SecurityView
     authenticator: ClientAuthenticator
-    audit: AuditLog
     clock: Clock
     max_reauth_ms: int
     """Maximum time of a session; 0 sets none."""
@@ -168,14 +166,14 @@ class ConnectionAuthentication:
         self._authenticated_at_ms = max(now_ms, 1)
         self._ends_at_ms = now_ms + lifetime_ms if lifetime_ms else None
         if not is_renewal:
-            self._rules.audit.authenticated(
+            self._rules.view.audit.authenticated(
                 identity.principal, interface=INTERFACE, client=self._host, method=self._mechanism
             )
         return lifetime_ms
 
     def _fail(self) -> AuthenticateResult:
         self._exchange, self.is_over = None, True
-        self._rules.audit.authentication_failed(
+        self._rules.view.audit.authentication_failed(
             interface=INTERFACE, client=self._host, method=self._mechanism
         )
         return AuthenticateResult(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
@@ -193,11 +191,11 @@ class ConnectionAuthentication:
         try:
             identity = self._rules.authenticator.certificate(certificate)
         except AuthenticationFailed:
-            self._rules.audit.authentication_failed(
+            self._rules.view.audit.authentication_failed(
                 interface=INTERFACE, client=self._host, method=CERTIFICATE
             )
             return
         self.access, self.is_authenticated = self._rules.view.access(identity, self._host), True
-        self._rules.audit.authenticated(
+        self._rules.view.audit.authenticated(
             identity.principal, interface=INTERFACE, client=self._host, method=CERTIFICATE
         )

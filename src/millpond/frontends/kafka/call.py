@@ -12,11 +12,9 @@ from millpond.log import Log, TransactionLimits, Transactions
 from millpond.model.acls import CLUSTER_NAME, AclOperation, ResourceType
 from millpond.model.addresses import split_address
 from millpond.model.clock import Clock
-from millpond.model.errors import NotAuthorized
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import NO_UUID
 from millpond.security import Access, SecurityView
-from millpond.security.audit import AuditLog
 from millpond.service import ClusterAdministration, Owners, SecurityAdministration
 from millpond.topology import addresses_of
 
@@ -41,7 +39,6 @@ class Services:
     owners: Owners
     cluster: ClusterAdministration
     security: SecurityView
-    audit: AuditLog
     authenticator: ClientAuthenticator
     max_reauth_ms: int
     security_administration: SecurityAdministration
@@ -69,12 +66,8 @@ class KafkaCall(NamedTuple):
         return self.access.allows(right.operation, right.resource, name)
 
     def require(self, right: Right, name: str = CLUSTER_NAME) -> None:
-        """Raises `NotAuthorized`, whether or not the resource exists, and records the refusal in the audit log."""
-        try:
-            self.access.require(right.operation, right.resource, name)
-        except NotAuthorized as refusal:
-            self.services.audit.denied(self.access.principal, self.client_host, refusal)
-            raise
+        """Raises `NotAuthorized`, whether or not the resource exists."""
+        self.access.require(right.operation, right.resource, name)
 
     def require_topic(
         self, right: Right, name: str, topic_id: bytes = NO_UUID, *, by_id: bool = False

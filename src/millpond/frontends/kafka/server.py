@@ -62,7 +62,6 @@ class KafkaServer:
         self.authentication = AuthenticationRules(
             services.security,
             services.authenticator,
-            services.audit,
             services.clock,
             services.max_reauth_ms,
         )

@@ -8,8 +8,21 @@ from typing import Any, NamedTuple
 
 from millpond.frontends.kafka import rights as r
 from millpond.protocol import NO_UUID, Request
-from millpond.protocol.messages import acls, cluster, configs, fetch, group_admin, group_offsets, groups
-from millpond.protocol.messages import metadata, offsets, produce, scram, topics, transactions
+from millpond.protocol.messages import (
+    acls,
+    cluster,
+    configs,
+    fetch,
+    group_admin,
+    group_offsets,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    scram,
+    topics,
+    transactions,
+)
 from millpond.records import Record, build_batch
 
 TOPIC, GROUP, TRANSACTION = "orders", "g-", "x-"

@@ -1,8 +1,9 @@
-"""Every API, in every version: refused without the rights that it declares, without any effect, and served with them."""
+"""Every API, in every version: refused without the rights that it declares and without any effect, served with them."""
 
 import dataclasses
 from contextlib import AsyncExitStack
 from itertools import product
+from typing import ClassVar
 
 import pytest
 from tests.unit.frontends.kafka import authorization_cases as cases
@@ -30,7 +31,7 @@ CHANGED_BY_REQUESTS = (
 class RecordingAccess(Access):
     """Remembers which rights were asked for."""
 
-    asked: set[Right] = set()
+    asked: ClassVar[set[Right]] = set()
 
     def allows(self, operation, resource, *name):
         self.asked.add(Right(operation, resource))
