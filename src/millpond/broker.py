@@ -204,6 +204,8 @@ class Broker(HasParts):
     async def _start_parts(self) -> None:
         try:
             await self.log.start()
+            if self.security.enabled:
+                await self.security.refresh()
         except BaseException:
             await self.log.stop()
             raise
@@ -219,6 +221,7 @@ class Broker(HasParts):
             services.create_task(parts.queues.run())
             services.create_task(parts.pulling.run())
             services.create_task(parts.transactions.run())
+            services.create_task(parts.security.run())
             services.create_task(self.kafka.run())
             if self.interfaces.tls is not None:
                 self._tls_reloader = TlsReloader(self.interfaces.tls, on_reload=parts.peers.renew_channels)

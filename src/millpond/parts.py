@@ -1,5 +1,6 @@
 """The parts of a running broker, from the bottom to the top, and what each of them is built from."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -15,6 +16,8 @@ from millpond.model.ids import Session
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
+from millpond.security import SecurityView
+from millpond.security.authenticator import Authenticator
 from millpond.service import (
     Administration,
     ClusterAdministration,
@@ -22,6 +25,7 @@ from millpond.service import (
     Owners,
     PayloadTransfers,
     Poller,
+    SecurityAdministration,
     Workers,
 )
 from millpond.settings import Settings
@@ -80,6 +84,9 @@ class Parts:
     poller: Poller
     administration: Administration
     cluster: ClusterAdministration
+    security: SecurityView
+    authenticator: Authenticator
+    security_administration: SecurityAdministration
 
 
 def build_parts(
@@ -159,6 +166,9 @@ def build_parts(
         metrics=metrics.queues,
         copy_body=payloads.copy,
     )
+    security = SecurityView(
+        log.read, enabled=settings.security, super_users=settings.super_users, clock=clock
+    )
     membership = Membership(
         log,
         topology,
@@ -199,6 +209,11 @@ def build_parts(
         poller=Poller(log, owners, workers, limits=settings.service_limits()),
         administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
         cluster=ClusterAdministration(log, topology, peers, session),
+        security=security,
+        authenticator=Authenticator(
+            security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
+        ),
+        security_administration=SecurityAdministration(log.write, security, clock=clock),
     )
 
 
@@ -231,3 +246,6 @@ class HasParts:
         self.poller = parts.poller
         self.administration = parts.administration
         self.cluster = parts.cluster
+        self.security = parts.security
+        self.authenticator = parts.authenticator
+        self.security_administration = parts.security_administration

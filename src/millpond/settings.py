@@ -24,12 +24,14 @@ from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.addresses import WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
+from millpond.model.principals import Principal
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
 from millpond.model.urls import redacted_url
 from millpond.objects.disk_reserve import RESERVE_BYTES
 from millpond.observability.logs import FORMATS
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
+from millpond.security.authenticator import AuthenticationSettings
 from millpond.security.tls_files import CLIENT_AUTH, NO_CLIENT_AUTH, TlsFiles
 from millpond.service.limits import PayloadLimits, ServiceLimits
 
@@ -104,7 +106,17 @@ def _parse_address(text: str) -> str:
     return text
 
 
+def _parse_list(separator: str, parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    return lambda text: tuple(parse(each.strip()) for each in text.split(separator) if each.strip())
+
+
+def _show_list(separator: str) -> Callable[[tuple[Any, ...]], str]:
+    return lambda values: separator.join(map(str, values))
+
+
 TEXT = SettingType("text", str)
+PRINCIPALS = SettingType("principals", _parse_list(";", Principal.parse), _show_list(";"))
+MECHANISMS = SettingType("mechanisms", _parse_list(",", str.upper), _show_list(","))
 ADDRESS = SettingType("host:port", _parse_address)
 LOG_FORMAT = SettingType(" or ".join(FORMATS), _one_of(*FORMATS))
 FOLDER = SettingType("folder", Path)
@@ -206,6 +218,20 @@ class Settings:
         TLS_CLIENT_AUTH,
         "Whether clients present a certificate: none, optional or required. gRPC has no optional certificates: with "
         "optional it does not ask for one.",
+    )
+    security: bool = _setting(False, FLAG, "Clients must authenticate, and may do only what ACLs allow them.")
+    super_users: tuple[Principal, ...] = _setting(
+        (), PRINCIPALS, "Principals that may do everything, separated by `;`, such as `User:admin`."
+    )
+    sasl_mechanisms: tuple[str, ...] = _setting(
+        ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"),
+        MECHANISMS,
+        "SASL mechanisms that Kafka clients may use. PLAIN needs TLS, unless the broker listens on loopback.",
+    )
+    max_reauth: int = _setting(
+        0,
+        DURATION,
+        "Time after which a Kafka client must authenticate again; 0ms asks only for it when a token expires.",
     )
     node_id: int = _setting(0, NODE_ID, "Kafka node id of this broker; 0 selects the smallest free id.")
     log_level: str = _setting("INFO", TEXT, "Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")
@@ -367,6 +393,9 @@ class Settings:
 
     def transaction_limits(self) -> TransactionLimits:
         return TransactionLimits(timeout_max_ms=self.transaction_timeout_max)
+
+    def authentication(self) -> AuthenticationSettings:
+        return AuthenticationSettings(mechanisms=self.sasl_mechanisms)
 
     def kafka_limits(self) -> KafkaLimits:
         return KafkaLimits(connections_max=self.connections_max)

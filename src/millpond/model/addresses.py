@@ -21,6 +21,16 @@ def is_loopback(host: str) -> bool:
         return host.lower() == LOCALHOST
 
 
+def client_address(host: str) -> str:
+    """The address of a client, as ACLs name it: without a zone, and as IPv4 if it was mapped to IPv6."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
 def split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)

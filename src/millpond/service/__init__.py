@@ -18,6 +18,7 @@ from millpond.service.messages import AppendIndex, MessageWriter, NewMessage, St
 from millpond.service.owners import Leader, Owners
 from millpond.service.payloads import PayloadBody, PayloadTransfers, TransferTarget
 from millpond.service.polling import OLDEST, Poller, PollRequest, PollResult, ReadPosition
+from millpond.service.security_administration import SecurityAdministration, UserMechanism
 from millpond.service.workers import Workers
 
 __all__ = [
@@ -41,9 +42,11 @@ __all__ = [
     "PollResult",
     "Poller",
     "ReadPosition",
+    "SecurityAdministration",
     "ServiceLimits",
     "StoredMessage",
     "TopicDetails",
     "TransferTarget",
+    "UserMechanism",
     "Workers",
 ]

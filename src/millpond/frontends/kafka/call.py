@@ -4,14 +4,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from millpond.frontends.kafka.authentication import ClientAuthenticator, ConnectionAuthentication
 from millpond.frontends.kafka.limits import KafkaLimits
+from millpond.frontends.kafka.rights import Right
 from millpond.groups import GroupLimits, Groups
 from millpond.log import Log, TransactionLimits, Transactions
+from millpond.model.acls import CLUSTER_NAME, AclOperation, ResourceType
 from millpond.model.addresses import split_address
 from millpond.model.clock import Clock
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import NO_UUID
-from millpond.service import ClusterAdministration, Owners
+from millpond.security import Access, SecurityView
+from millpond.service import ClusterAdministration, Owners, SecurityAdministration
 from millpond.topology import addresses_of
 
 
@@ -34,6 +38,10 @@ class Services:
     node: Node
     owners: Owners
     cluster: ClusterAdministration
+    security: SecurityView
+    authenticator: ClientAuthenticator
+    max_reauth_ms: int
+    security_administration: SecurityAdministration
     listener: str
     cluster_id: str
     auto_create_topics: bool
@@ -51,19 +59,55 @@ class KafkaCall(NamedTuple):
     version: int
     client_id: str
     client_host: str
+    access: Access
+    authentication: ConnectionAuthentication
+
+    def allows(self, right: Right, name: str = CLUSTER_NAME) -> bool:
+        return self.access.allows(right.operation, right.resource, name)
+
+    def require(self, right: Right, name: str = CLUSTER_NAME) -> None:
+        """Raises `NotAuthorized`, whether or not the resource exists."""
+        self.access.require(right.operation, right.resource, name)
+
+    def require_topic(
+        self, right: Right, name: str, topic_id: bytes = NO_UUID, *, by_id: bool = False
+    ) -> None:
+        """`require` for a topic that a request names or, in newer versions, gives by its id. An unknown id is not
+        refused here: ids cannot be guessed, so a client may learn that one is unknown."""
+        if by_id:
+            topics = self.services.log.topics
+            if not topics.knows_id(TopicId(topic_id)):
+                return
+            name = topics.with_id(TopicId(topic_id)).name
+        self.require(right, name)
+
+    def allows_somewhere(self, right: Right) -> bool:
+        """Whether the client may have this right on some resource."""
+        return self.access.allows_somewhere(right.operation, right.resource)
+
+    def operations(self, resource: ResourceType, name: str) -> int:
+        """The operations that the client may perform on a resource, as Kafka's bit field."""
+        return self.access.operations(resource, name)
+
+    def cluster_operations(self) -> int:
+        """Like `operations`; no bits for a client that may not describe the cluster."""
+        found = self.access.operations(ResourceType.CLUSTER)
+        return found if found >> AclOperation.DESCRIBE & 1 else 0
 
     def topic_partition(self, name: str, topic_id: bytes, number: int, *, by_id: bool) -> TopicPartition:
         """Resolve a partition from a request: newer versions send the topic's id, older ones its name."""
         topics = self.services.log.topics
         return topics.partition(topics.with_id(TopicId(topic_id)).name if by_id else name, number)
 
-    async def ensure_known(self, names: Iterable[str | None] = (), ids: Iterable[bytes] = ()) -> None:
+    async def ensure_known(
+        self, right: Right, names: Iterable[str | None] = (), ids: Iterable[bytes] = ()
+    ) -> None:
         """Await this before looking up topics: another broker may just have created the unknown ones. Reads
-        the catalog at most once, however many topics are unknown."""
+        the catalog at most once, however many topics are unknown, and not for names without the right."""
         topics = self.services.log.topics
-        if not all(name is None or topics.knows(name) for name in names) or not all(
-            topic_id == NO_UUID or topics.knows_id(TopicId(topic_id)) for topic_id in ids
-        ):
+        if any(
+            name is not None and not topics.knows(name) and self.allows(right, name) for name in names
+        ) or not all(topic_id == NO_UUID or topics.knows_id(TopicId(topic_id)) for topic_id in ids):
             await self.services.log.catch_up()
 
     def nodes(self) -> list[Node]:

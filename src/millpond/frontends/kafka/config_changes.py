@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.configs import ResourceType
+from millpond.frontends.kafka.configs import ConfigResourceType
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
+from millpond.frontends.kafka.rights import ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from millpond.model.configs import check_change, check_configs
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import check_topic_name
@@ -18,6 +19,7 @@ from millpond.protocol.messages.configs import (
 )
 
 R = TypeVar("R", AlterConfigsResource, IncrementalAlterConfigsResource)
+ALTER_RIGHTS: Final = (ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_BROKER_CONFIGS)
 ConfigChanges = Mapping[str, str | None]
 """New values by name; None resets a config to its default."""
 
@@ -27,7 +29,8 @@ async def alter(
 ) -> list[AlterConfigsResourceResponse]:
     """Alter each resource independently: an error for one resource does not affect the others."""
     await call.ensure_known(
-        each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC
+        ALTER_TOPIC_CONFIGS,
+        (each.resource_name for each in resources if each.resource_type == ConfigResourceType.TOPIC),
     )
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
@@ -36,6 +39,7 @@ async def alter(
             resource_type=each.resource_type, resource_name=each.resource_name
         )
         try:
+            _require(call, each.resource_type, each.resource_name)
             if times[each.resource_type, each.resource_name] > 1:
                 raise InvalidRequest(reason="the resource is named more than once")
             await _alter_one(call, each, plan, validate_only=validate_only)
@@ -43,6 +47,15 @@ async def alter(
             result.error_code, result.error_message = code_and_message(error)
         results.append(result)
     return results
+
+
+def _require(call: KafkaCall, kind: int, name: str) -> None:
+    if kind == ConfigResourceType.TOPIC:
+        call.require(ALTER_TOPIC_CONFIGS, name)
+    elif kind == ConfigResourceType.GROUP:
+        call.require(ALTER_GROUP_CONFIGS, name)
+    else:
+        call.require(ALTER_BROKER_CONFIGS)
 
 
 async def _alter_one(
@@ -61,9 +74,9 @@ async def _alter_one(
 
 
 def _topic(call: KafkaCall, kind: int, name: str) -> Topic:
-    if kind == ResourceType.BROKER:
+    if kind == ConfigResourceType.BROKER:
         raise InvalidRequest(reason="the broker's configs are fixed when it starts; change its settings")
-    if kind != ResourceType.TOPIC:
+    if kind != ConfigResourceType.TOPIC:
         raise InvalidRequest(reason=f"there are no configs of resource type {kind} here")
     return call.log.topics.named(check_topic_name(name))
 

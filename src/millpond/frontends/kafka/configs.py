@@ -12,9 +12,10 @@ from millpond.model.configs import DEFINITIONS, ConfigDefinition, ConfigEffect, 
 from millpond.model.topics import Topic
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):

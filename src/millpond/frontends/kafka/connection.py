@@ -11,12 +11,18 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Protocol, cast
 
+from millpond.frontends.kafka.authentication import (
+    AUTHENTICATE_KEY,
+    HANDSHAKE_KEY,
+    AuthenticationRules,
+    ConnectionAuthentication,
+)
 from millpond.frontends.kafka.call import KafkaCall, Services
 from millpond.frontends.kafka.frames import FrameReader
 from millpond.frontends.kafka.handlers.api_versions import unsupported_version
 from millpond.frontends.kafka.registry import HANDLERS, Disconnect, RequestHandler
 from millpond.frontends.kafka.tls_transport import TlsTransport
-from millpond.model.errors import MalformedMessage
+from millpond.model.errors import AuthenticationFailed, MalformedMessage
 from millpond.observability.metrics import KafkaMetrics
 from millpond.protocol import (
     Encoded,
@@ -45,6 +51,8 @@ class ConnectionHost(Protocol):
     """The parts of the server that a connection uses."""
 
     services: Services
+    authentication: AuthenticationRules
+    is_loopback: bool
     metrics: KafkaMetrics
     staging: bytearray
 
@@ -106,6 +114,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.peer_certificate: bytes | None = None
         """The client's verified certificate (DER); None if it sent none."""
         self.active_at = self._loop.time()
+        self._opened_at = self.active_at
+        self._is_secured = server.services.security.enabled
+        self._frames_queued_max = FRAMES_QUEUED_MAX
 
     # -- transport callbacks --------------------------------------------------------------------------------------
 
@@ -117,6 +128,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport = self._tls_transport = TlsTransport(self._transport)
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else "unknown"
+        self._authentication = ConnectionAuthentication(
+            self._server.authentication,
+            self.host,
+            is_private=self.encrypted or self._server.is_loopback,
+            certificate=self.peer_certificate,
+        )
+        self._limit_frames()
         if not self._server.opened(self):
             self._transport.abort()
             return
@@ -138,7 +156,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._report_waiting_bytes()
         if self._frames and self._frame_arrived is not None and not self._frame_arrived.done():
             self._frame_arrived.set_result(None)
-        if len(self._frames) >= FRAMES_QUEUED_MAX or self._server.wait_for_memory(self):
+        if len(self._frames) >= self._frames_queued_max or self._server.wait_for_memory(self):
             self._stop_reading()
 
     def pause_writing(self) -> None:
@@ -242,6 +260,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 await self._wait_for_progress()
         except MalformedMessage as error:
             self._close_malformed(error)
+        except AuthenticationFailed as error:
+            self.abort(str(error))
         except Exception as error:  # an error of one client must not affect the others
             logger.exception(
                 "unexpected error in Kafka request; closing connection",
@@ -261,7 +281,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._queued_bytes -= len(frame)
         if (
             not self._is_reading
-            and len(self._frames) < FRAMES_QUEUED_MAX
+            and len(self._frames) < self._frames_queued_max
             and not self._server.wait_for_memory(self)
         ):
             self.resume_reading()
@@ -335,6 +355,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Decode the request; it is None if its version is not supported. Only a produce keeps a reference to
         its frame."""
         header, position = read_request_header(frame)
+        if self._is_secured:
+            self._authentication.admit(header.api_key)
         handler = HANDLERS.get(header.api_key)
         if handler is None:
             raise MalformedMessage(reason=f"unknown API key {header.api_key}")
@@ -371,13 +393,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
     async def _handle(
         self, slot: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request
     ) -> None:
-        services = self._server.services
-        call = KafkaCall(services, header.api_version, header.client_id or "", self.host)
+        services, authentication = self._server.services, self._authentication
+        client_id = header.client_id or ""
+        call = KafkaCall(
+            services, header.api_version, client_id, self.host, authentication.access, authentication
+        )
         result = await handler.begin(call, request)
         if handler.pipelined:
             slot.task = self._loop.create_task(self._finish_later(slot, header, result))
         else:
             self._respond(slot, header, result)
+        if header.api_key in (HANDSHAKE_KEY, AUTHENTICATE_KEY):
+            self._apply_authentication()
 
     async def _finish_later(
         self, slot: ResponseSlot, header: RequestHeader, result: Awaitable[Response | None]
@@ -429,6 +456,33 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.writelines(buffers)
         self._report_waiting_bytes()
         self._signal_progress()
+
+    # -- security -------------------------------------------------------------------------------------------------
+
+    def why_access_ends(self, now: float) -> str | None:
+        """Why this connection must be closed now: its client did not authenticate in time, or no longer may
+        continue."""
+        if not self._is_secured or self._authentication.is_over:
+            return None
+        if not self._authentication.is_authenticated:
+            is_late = (now - self._opened_at) * 1000 > self._limits.login_ms
+            return "it did not authenticate in time" if is_late else None
+        try:
+            self._authentication.check_valid()
+        except AuthenticationFailed as error:
+            return str(error)
+        return None
+
+    def _apply_authentication(self) -> None:
+        self._limit_frames()
+        if self._authentication.is_over and self._transport is not None:
+            self._transport.close()  # when the response has been sent
+
+    def _limit_frames(self) -> None:
+        """Read little from a client before it has authenticated."""
+        is_known = self._authentication.is_authenticated
+        self._reader.limit = self._limits.frame_bytes_max if is_known else self._limits.login_frame_bytes_max
+        self._frames_queued_max = FRAMES_QUEUED_MAX if is_known else 1
 
     # -- internal -------------------------------------------------------------------------------------------------
 

@@ -20,13 +20,14 @@ class FrameReader:
     """`room()` returns the buffer to write to next; `received(count)` yields the frames that are now complete.
 
     Between a `room()` and its `received()` no other reader of the same staging buffer may be used, which an
-    event loop guarantees. After `received()` the staging buffer holds no data.
+    event loop guarantees. After `received()` the staging buffer holds no data. `limit` is the maximum length of a
+    frame and may be changed.
     """
 
-    __slots__ = ("_body", "_filled", "_largest", "_length", "_limit", "_rest", "_staging")
+    __slots__ = ("_body", "_filled", "_largest", "_length", "_rest", "_staging", "limit")
 
     def __init__(self, limit: int, staging: bytearray) -> None:
-        self._limit = limit
+        self.limit = limit
         self._staging = staging
         self._rest = b""
         self._body: bytearray | None = None
@@ -73,7 +74,7 @@ class FrameReader:
         start = 0
         while end - start >= LENGTH_BYTES:
             body = start + LENGTH_BYTES
-            length = frame_length(self._staging[start:body], self._limit)
+            length = frame_length(self._staging[start:body], self.limit)
             if body + length > end:
                 self._begin(body, end, length)
                 return

@@ -30,3 +30,9 @@ class KafkaLimits:
     """Interval at which connections are checked for idleness and stalls."""
     unread_bytes_max: int = 1 * MIB
     """Maximum size of unread responses of a client; beyond it no further request of that client is started."""
+    login_ms: int = 10_000
+    """Maximum time from the connection to the end of the authentication, if the broker requires one."""
+    login_frame_bytes_max: int = 64 * KIB
+    """Maximum request size before the client has authenticated; Kafka's `sasl.server.max.receive.size`."""
+    failed_login_delay_ms: int = 100
+    """Delay of the response to a failed authentication; Kafka's `connection.failed.authentication.delay.ms`."""

@@ -5,11 +5,13 @@ import contextlib
 import logging
 
 from millpond.frontends.kafka import handlers  # noqa: F401  # handlers register themselves
+from millpond.frontends.kafka.authentication import AuthenticationRules
 from millpond.frontends.kafka.call import Services
 from millpond.frontends.kafka.connection import KafkaConnection
 from millpond.frontends.kafka.frames import STAGING_BYTES
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.kafka.registry import HANDLERS
+from millpond.model.addresses import is_loopback
 from millpond.observability.metrics import KafkaMetrics
 from millpond.security.listener import ListenerTls, TlsListener, bind_sockets
 
@@ -30,6 +32,9 @@ class KafkaServer:
     services: Services
     listener: str
     """The listening address, as host:port."""
+    authentication: AuthenticationRules
+    is_loopback: bool
+    """Whether only clients on this machine can connect."""
 
     def __init__(self, limits: KafkaLimits, metrics: KafkaMetrics, tls: ListenerTls | None = None) -> None:
         self._limits = limits
@@ -51,6 +56,7 @@ class KafkaServer:
         self._listener = await self._bind(host, port)
         bound: int = self._listener.sockets[0].getsockname()[1]
         self.listener = f"{host}:{bound}"
+        self.is_loopback = is_loopback(host)
         return bound
 
     async def _bind(self, host: str, port: int) -> asyncio.Server | TlsListener:
@@ -69,6 +75,12 @@ class KafkaServer:
     async def serve(self, services: Services) -> None:
         assert self._listener is not None, "bind() comes first"
         self.services = services
+        self.authentication = AuthenticationRules(
+            services.security,
+            services.authenticator,
+            services.clock,
+            services.max_reauth_ms,
+        )
         await self._listener.start_serving()
 
     async def run(self) -> None:
@@ -104,12 +116,14 @@ class KafkaServer:
             connection.disconnect()
 
     def sweep(self, now: float) -> None:
-        """Close connections that have been idle or stalled for too long."""
+        """Close connections that have been idle or stalled for too long, and those whose access has ended."""
         for connection in list(self._connections):
             if connection.seconds_stalled(now) * 1000 > self._limits.stalled_ms:
                 connection.abort("it stopped in the middle of a request, or does not read its responses")
             elif not connection.in_progress and (now - connection.active_at) * 1000 > self._limits.idle_ms:
                 connection.abort("it was idle")
+            elif (reason := connection.why_access_ends(now)) is not None:
+                connection.abort(reason)
 
     # -- used by connections ---------------------------------------------------------------------------------------
 

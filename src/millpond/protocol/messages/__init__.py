@@ -1,6 +1,7 @@
 """Every message Millpond can decode and encode, by Kafka API key. One file per API family."""
 
 from millpond.protocol.messages import (
+    acls,
     api_versions,
     cluster,
     configs,
@@ -12,14 +13,15 @@ from millpond.protocol.messages import (
     offsets,
     produce,
     sasl,
+    scram,
     topics,
     transactions,
 )
 from millpond.protocol.schema import Request
 
 _FAMILIES = (
-    *(api_versions, cluster, configs, fetch, group_admin, group_offsets, groups),
-    *(metadata, offsets, produce, sasl, topics, transactions),
+    *(acls, api_versions, cluster, configs, fetch, group_admin, group_offsets, groups),
+    *(metadata, offsets, produce, sasl, scram, topics, transactions),
 )
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.frontends.kafka.test_group_membership import joined, sync
 from tests.unit.frontends.kafka.test_group_offsets import away, commit
 
-from millpond.frontends.kafka.operations import ON_GROUP
+from millpond.model.acls import ResourceType
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_admin import (
     DeleteGroupsRequest,
@@ -12,6 +12,7 @@ from millpond.protocol.messages.group_admin import (
     ListGroupsRequest,
 )
 from millpond.protocol.messages.metadata import OPERATIONS_UNKNOWN
+from millpond.security.rights import SUPPORTED
 
 
 async def describe(interface, *groups, version=6, **fields):
@@ -61,7 +62,7 @@ async def test_what_may_be_done_is_told_to_who_asks(interface):
         for asks in (False, True)
     ]
     assert silent.authorized_operations == OPERATIONS_UNKNOWN
-    assert told.authorized_operations == ON_GROUP
+    assert told.authorized_operations == SUPPORTED[ResourceType.GROUP]
 
 
 @pytest.mark.parametrize("version", range(6))

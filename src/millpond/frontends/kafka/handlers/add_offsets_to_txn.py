@@ -6,6 +6,7 @@ A fenced producer gets error 90 from v2, 47 before.
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import READ_GROUP, WRITE_TRANSACTIONAL_ID
 from millpond.frontends.kafka.transaction_errors import transaction_code_of
 from millpond.log import TransactionalProducer
 from millpond.model.errors import MillpondError
@@ -14,10 +15,12 @@ from millpond.protocol.messages.transactions import AddOffsetsToTxnRequest, AddO
 FENCED_SINCE = 2
 
 
-@handles(AddOffsetsToTxnRequest)
+@handles(AddOffsetsToTxnRequest, rights=(WRITE_TRANSACTIONAL_ID, READ_GROUP))
 async def add_offsets_to_txn(call: KafkaCall, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
+        call.require(WRITE_TRANSACTIONAL_ID, request.transactional_id)
+        call.require(READ_GROUP, request.group_id)
         await call.transactions.add_group(producer, request.group_id)
     except MillpondError as error:
         code = transaction_code_of(error, call.version, fenced_since=FENCED_SINCE)

@@ -5,7 +5,7 @@ broker's configs are fixed when it starts.
 """
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.config_changes import ConfigChanges, alter, given
+from millpond.frontends.kafka.config_changes import ALTER_RIGHTS, ConfigChanges, alter, given
 from millpond.frontends.kafka.registry import handles
 from millpond.model.topics import Topic
 from millpond.protocol.messages.configs import (
@@ -15,7 +15,7 @@ from millpond.protocol.messages.configs import (
 )
 
 
-@handles(AlterConfigsRequest)
+@handles(AlterConfigsRequest, rights=ALTER_RIGHTS)
 async def alter_configs(call: KafkaCall, request: AlterConfigsRequest) -> AlterConfigsResponse:
     results = await alter(call, request.resources, _replaced, validate_only=request.validate_only)
     return AlterConfigsResponse(responses=results)

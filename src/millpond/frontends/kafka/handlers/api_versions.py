@@ -18,6 +18,7 @@ from millpond.protocol.messages.api_versions import (
     FinalizedFeature,
     SupportedFeature,
 )
+from millpond.protocol.messages.sasl import SaslAuthenticateRequest
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FEATURES_SINCE = 3
@@ -25,13 +26,13 @@ FEATURES_FROM_ZERO_SINCE = 4
 TRANSACTION_VERSION = 2
 
 
-@handles(ApiVersionsRequest)
+@handles(ApiVersionsRequest, rights=(), needs_none_because="clients ask before they authenticate")
 async def api_versions(call: KafkaCall, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if call.version >= FEATURES_SINCE and not _names_are_legal(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     supported = [SupportedFeature(name="transaction.version", min_version=0, max_version=TRANSACTION_VERSION)]
     return ApiVersionsResponse(
-        api_keys=advertised(),
+        api_keys=advertised(has_security=call.services.security.enabled),
         supported_features=supported if call.version >= FEATURES_FROM_ZERO_SINCE else [],
         finalized_features_epoch=0,
         finalized_features=[
@@ -44,10 +45,12 @@ async def api_versions(call: KafkaCall, request: ApiVersionsRequest) -> ApiVersi
     )
 
 
-def advertised() -> list[ApiVersion]:
+def advertised(*, has_security: bool) -> list[ApiVersion]:
+    """Without security there is nothing to authenticate for."""
     return [
         ApiVersion(api_key=key, min_version=handler.advertised.first, max_version=handler.advertised.last)
         for key, handler in sorted(HANDLERS.items())
+        if has_security or handler.request is not SaslAuthenticateRequest
     ]
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import ALTER_TOPIC
 from millpond.model.errors import InvalidPartitionCount, InvalidRequest
 from millpond.model.topics import check_partition_count
 from millpond.protocol import ErrorCode
@@ -21,9 +22,9 @@ from millpond.protocol.messages.topics import (
 )
 
 
-@handles(CreatePartitionsRequest)
+@handles(CreatePartitionsRequest, rights=(ALTER_TOPIC,))
 async def create_partitions(call: KafkaCall, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    await call.ensure_known(topic.name for topic in request.topics)
+    await call.ensure_known(ALTER_TOPIC, (topic.name for topic in request.topics))
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
     results = [
@@ -37,6 +38,7 @@ async def _one(
     call: KafkaCall, asked: CreatePartitionsTopic, *, is_repeated: bool, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
+        call.require(ALTER_TOPIC, asked.name)
         if is_repeated:
             raise InvalidRequest(reason="the topic is named more than once")
         _check(asked, call.log.topics.named(asked.name).partitions)

@@ -3,6 +3,8 @@
 -1 partitions means the broker's default. Any replication factor is accepted and 1 is reported: the store
 keeps the copies. A manual assignment only determines the number of partitions. `validate_only` checks and
 creates nothing. The response contains all configs from v5 and the topic's id from v7.
+
+A client needs CREATE on the cluster or the topic, and sees the configs with DESCRIBE_CONFIGS on the topic.
 """
 
 from collections import Counter
@@ -12,6 +14,7 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.configs import ConfigEntry, topic_entries
 from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
 from millpond.model.configs import check_configs, completed
 from millpond.model.errors import InvalidConfig, InvalidPartitionCount, InvalidRequest
 from millpond.model.ids import TopicId
@@ -30,7 +33,7 @@ DEFAULT = -1
 REPLICAS = 1
 
 
-@handles(CreateTopicsRequest)
+@handles(CreateTopicsRequest, rights=(CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS))
 async def create_topics(call: KafkaCall, request: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
@@ -45,6 +48,8 @@ async def _one(
     call: KafkaCall, asked: CreatableTopic, *, is_repeated: bool, validate_only: bool
 ) -> CreatableTopicResult:
     try:
+        if not call.allows(CREATE_CLUSTER):
+            call.require(CREATE_TOPIC, asked.name)
         if is_repeated:
             raise InvalidRequest(reason="the topic is named more than once")
         topic = _planned(call, asked)
@@ -53,6 +58,9 @@ async def _one(
     except REFUSALS as error:
         code, message = code_and_message(error)
         return CreatableTopicResult(name=asked.name, error_code=code, error_message=message, configs=None)
+    if not call.allows(DESCRIBE_TOPIC_CONFIGS, topic.name):
+        hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return CreatableTopicResult(name=topic.name, topic_id=topic.id, topic_config_error_code=hidden)
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.id,

@@ -3,6 +3,7 @@
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import DELETE_GROUP
 from millpond.model.errors import MillpondError
 from millpond.protocol.messages.group_admin import (
     DeletableGroupResult,
@@ -11,13 +12,14 @@ from millpond.protocol.messages.group_admin import (
 )
 
 
-@handles(DeleteGroupsRequest)
+@handles(DeleteGroupsRequest, rights=(DELETE_GROUP,))
 async def delete_groups(call: KafkaCall, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=[await _one(call, group_id) for group_id in request.groups_names])
 
 
 async def _one(call: KafkaCall, group_id: str) -> DeletableGroupResult:
     try:
+        call.require(DELETE_GROUP, group_id)
         await call.groups.delete_group(group_id)
     except MillpondError as error:
         return DeletableGroupResult(group_id=group_id, error_code=coordinator_code_of(error))

@@ -7,6 +7,7 @@ in Kafka.
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import DELETE_TOPIC
 from millpond.model.ids import TopicPartition
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.topics import (
@@ -20,7 +21,7 @@ from millpond.protocol.messages.topics import (
 NO_OFFSET = -1
 
 
-@handles(DeleteRecordsRequest)
+@handles(DeleteRecordsRequest, rights=(DELETE_TOPIC,))
 async def delete_records(call: KafkaCall, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
@@ -35,6 +36,7 @@ async def delete_records(call: KafkaCall, request: DeleteRecordsRequest) -> Dele
 async def _one(call: KafkaCall, name: str, part: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     number = part.partition_index
     try:
+        call.require(DELETE_TOPIC, name)
         topic_partition = call.log.topics.partition(name, number)
         _check_policy(call, topic_partition)
         log_start = await call.log.delete_records(topic_partition, part.offset)

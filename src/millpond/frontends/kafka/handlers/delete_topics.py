@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
+from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message, code_of
 from millpond.frontends.kafka.registry import handles
-from millpond.model.errors import InvalidRequest, UnknownTopic
+from millpond.frontends.kafka.rights import DELETE_TOPIC
+from millpond.model.errors import InvalidRequest, NotAuthorized, UnknownTopic
 from millpond.model.ids import TopicId
 from millpond.model.topics import Topic
 from millpond.protocol import NO_UUID, ErrorCode
@@ -23,10 +24,10 @@ STATES_SINCE = 6
 TopicKey = tuple[str | None, bytes]
 
 
-@handles(DeleteTopicsRequest)
+@handles(DeleteTopicsRequest, rights=(DELETE_TOPIC,))
 async def delete_topics(call: KafkaCall, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     wanted = list(_asked(call, request))
-    await call.ensure_known((name for name, _ in wanted), (topic_id for _, topic_id in wanted))
+    await call.ensure_known(DELETE_TOPIC, (name for name, _ in wanted), (topic_id for _, topic_id in wanted))
     asked = [_one_key(call, name, topic_id) for name, topic_id in wanted]
     times = Counter(asked)
     results = [await _one(call, name, topic_id, times[name, topic_id]) for name, topic_id in times]
@@ -34,9 +35,12 @@ async def delete_topics(call: KafkaCall, request: DeleteTopicsRequest) -> Delete
 
 
 def _one_key(call: KafkaCall, name: str | None, topic_id: bytes) -> TopicKey:
-    """Normalizes the key, so that a topic given once by name and once by id counts as a duplicate."""
-    known = topic_id != NO_UUID and name is None and call.log.topics.knows_id(TopicId(topic_id))
-    return (call.log.topics.with_id(TopicId(topic_id)).name, NO_UUID) if known else (name, topic_id)
+    """Normalizes the key, so that a topic given once by name and once by id counts as a duplicate. A client without
+    the right does not learn the name that belongs to an id."""
+    if name is not None or topic_id == NO_UUID or not call.log.topics.knows_id(TopicId(topic_id)):
+        return name, topic_id
+    known = call.log.topics.with_id(TopicId(topic_id)).name
+    return (known, NO_UUID) if call.allows(DELETE_TOPIC, known) else (name, topic_id)
 
 
 def _asked(call: KafkaCall, request: DeleteTopicsRequest) -> Iterator[TopicKey]:
@@ -68,8 +72,14 @@ def _found(call: KafkaCall, name: str | None, topic_id: bytes, times: int) -> To
     if times > 1:
         raise InvalidRequest(reason="the topic is named more than once")
     if name is not None:
+        call.require(DELETE_TOPIC, name)
         return call.log.topics.named(name)
     try:
-        return call.log.topics.with_id(TopicId(topic_id))
+        topic = call.log.topics.with_id(TopicId(topic_id))
     except UnknownTopic as error:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, str(error)) from error
+    try:
+        call.require(DELETE_TOPIC, topic.name)
+    except NotAuthorized as error:  # its message has the name
+        raise KafkaError(code_of(error), "Access to the topic is denied.") from error
+    return topic

@@ -5,7 +5,6 @@ brokers. Fenced brokers (v2) do not exist.
 """
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.operations import ON_CLUSTER
 from millpond.frontends.kafka.registry import handles
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.cluster import (
@@ -19,7 +18,9 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
-@handles(DescribeClusterRequest)
+@handles(
+    DescribeClusterRequest, rights=(), needs_none_because="every client needs the addresses of the brokers"
+)
 async def describe_cluster(call: KafkaCall, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return _wrong_endpoint(request.endpoint_type)
@@ -31,7 +32,7 @@ async def describe_cluster(call: KafkaCall, request: DescribeClusterRequest) -> 
         brokers=[
             DescribeClusterBroker(broker_id=each.id, host=each.host, port=each.port) for each in call.nodes()
         ],
-        cluster_authorized_operations=ON_CLUSTER if asked else OPERATIONS_UNKNOWN,
+        cluster_authorized_operations=call.cluster_operations() if asked else OPERATIONS_UNKNOWN,
     )
 
 

@@ -6,9 +6,14 @@ broker is addressed by its node id or the empty name. Its configs are read-only.
 
 from millpond.frontends.kafka.broker_configs import broker_entries
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.configs import CONFIG_TYPES, ConfigEntry, ResourceType, topic_entries
+from millpond.frontends.kafka.configs import CONFIG_TYPES, ConfigEntry, ConfigResourceType, topic_entries
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import (
+    DESCRIBE_BROKER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+)
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import check_topic_name
 from millpond.protocol.messages.configs import (
@@ -21,10 +26,13 @@ from millpond.protocol.messages.configs import (
 )
 
 
-@handles(DescribeConfigsRequest)
+@handles(
+    DescribeConfigsRequest, rights=(DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_BROKER_CONFIGS)
+)
 async def describe_configs(call: KafkaCall, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     await call.ensure_known(
-        each.resource_name for each in request.resources if each.resource_type == ResourceType.TOPIC
+        DESCRIBE_TOPIC_CONFIGS,
+        (each.resource_name for each in request.resources if each.resource_type == ConfigResourceType.TOPIC),
     )
     return DescribeConfigsResponse(results=[_one(call, request, each) for each in request.resources])
 
@@ -34,6 +42,7 @@ def _one(
 ) -> DescribeConfigsResult:
     kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
     try:
+        _require(call, kind, name)
         entries = _entries(call, kind, name)
     except REFUSALS as error:
         code, message = code_and_message(error)
@@ -44,10 +53,19 @@ def _one(
     return DescribeConfigsResult(resource_type=kind, resource_name=name, configs=configs)
 
 
+def _require(call: KafkaCall, kind: int, name: str) -> None:
+    if kind == ConfigResourceType.TOPIC:
+        call.require(DESCRIBE_TOPIC_CONFIGS, name)
+    elif kind == ConfigResourceType.GROUP:
+        call.require(DESCRIBE_GROUP_CONFIGS, name)
+    else:
+        call.require(DESCRIBE_BROKER_CONFIGS)
+
+
 def _entries(call: KafkaCall, kind: int, name: str) -> list[ConfigEntry]:
-    if kind == ResourceType.TOPIC:
+    if kind == ConfigResourceType.TOPIC:
         return topic_entries(call.log.topics.named(check_topic_name(name)))
-    if kind == ResourceType.BROKER:
+    if kind == ConfigResourceType.BROKER:
         node = str(call.services.node.id)
         if name not in ("", node):
             raise InvalidRequest(reason=f"this is broker {node}, not {name!r}")

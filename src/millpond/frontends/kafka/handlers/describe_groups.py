@@ -6,9 +6,10 @@ from v6 it also gets an error. From v3 a client may ask for its authorized opera
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
-from millpond.frontends.kafka.operations import ON_GROUP
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import DESCRIBE_GROUP
 from millpond.groups import Description, GroupPhase
+from millpond.model.acls import ResourceType
 from millpond.model.errors import MillpondError, UnknownGroup
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_admin import (
@@ -21,18 +22,19 @@ from millpond.protocol.messages.group_admin import (
 UNKNOWN_GROUP_SINCE = 6
 
 
-@handles(DescribeGroupsRequest)
+@handles(DescribeGroupsRequest, rights=(DESCRIBE_GROUP,))
 async def describe_groups(call: KafkaCall, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     described = [await _one(call, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ON_GROUP
+                group.authorized_operations = call.operations(ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=described)
 
 
 async def _one(call: KafkaCall, group_id: str) -> DescribedGroup:
     try:
+        call.require(DESCRIBE_GROUP, group_id)
         return _described(await call.groups.describe(group_id))
     except UnknownGroup as error:
         known_error = call.version >= UNKNOWN_GROUP_SINCE

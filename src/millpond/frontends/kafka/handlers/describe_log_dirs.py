@@ -2,7 +2,7 @@
 the store.
 
 Null topics request all topics; partitions that do not exist are left out. The size of the store is unknown:
--1 (v4).
+-1 (v4). Without DESCRIBE on the cluster there are no directories and, from v3, an error.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,8 @@ from millpond.frontends.kafka.broker_configs import LOG_DIR
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
-from millpond.model.errors import MillpondError, UnknownTopic
+from millpond.frontends.kafka.rights import DESCRIBE_CLUSTER
+from millpond.model.errors import MillpondError, NotAuthorized, UnknownTopic
 from millpond.model.topics import Topic
 from millpond.protocol.messages.cluster import (
     DescribeLogDirsPartition,
@@ -28,8 +29,12 @@ RequestedTopics = Mapping[str, tuple[Topic, frozenset[int] | None]]
 """Topics by name, each with the requested partitions; None means all of them."""
 
 
-@handles(DescribeLogDirsRequest)
+@handles(DescribeLogDirsRequest, rights=(DESCRIBE_CLUSTER,))
 async def describe_log_dirs(call: KafkaCall, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    try:
+        call.require(DESCRIBE_CLUSTER)
+    except NotAuthorized as error:
+        return DescribeLogDirsResponse(error_code=code_of(error), results=[])
     wanted = _wanted(call, request)
     try:
         found = await call.log.read(lambda tx: _read(tx, wanted))

@@ -8,6 +8,7 @@ producer gets error 90 from v2, 47 before.
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import WRITE_TRANSACTIONAL_ID
 from millpond.frontends.kafka.transaction_errors import transaction_code_of
 from millpond.log import TransactionalProducer
 from millpond.model.errors import MillpondError
@@ -17,10 +18,11 @@ FENCED_SINCE = 2
 NEW_EPOCH_SINCE = 5
 
 
-@handles(EndTxnRequest)
+@handles(EndTxnRequest, rights=(WRITE_TRANSACTIONAL_ID,))
 async def end_txn(call: KafkaCall, request: EndTxnRequest) -> EndTxnResponse:
     producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
+        call.require(WRITE_TRANSACTIONAL_ID, request.transactional_id)
         fresh = await call.transactions.end(
             producer, commit=request.committed, bump_epoch=call.version >= NEW_EPOCH_SINCE
         )

@@ -13,8 +13,9 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.epochs import check_epoch
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles_pipelined
+from millpond.frontends.kafka.rights import READ_TOPIC
 from millpond.log import FetchRequest, FetchResult
-from millpond.model.errors import MillpondError, NotOwner, OffsetOutOfRange, UnknownTopic
+from millpond.model.errors import MillpondError, NotAuthorized, NotOwner, OffsetOutOfRange, UnknownTopic
 from millpond.protocol import ErrorCode, Response
 from millpond.protocol.messages import fetch as wire
 from millpond.records import Codec, read_header
@@ -29,7 +30,7 @@ FULL_FETCH_EPOCHS = (-1, 0)
 RequestedPartition = tuple[wire.FetchTopic, wire.FetchPartition, "FetchRequest | ErrorCode"]
 
 
-@handles_pipelined(wire.FetchRequest)
+@handles_pipelined(wire.FetchRequest, rights=(READ_TOPIC,))
 async def fetch(call: KafkaCall, request: wire.FetchRequest) -> Awaitable[Response | None]:
     return _fetch(call, request)
 
@@ -38,14 +39,10 @@ async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchRespo
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return wire.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     if call.version >= BY_ID_SINCE:
-        await call.ensure_known(ids=(topic.topic_id for topic in request.topics))
+        await call.ensure_known(READ_TOPIC, ids=(topic.topic_id for topic in request.topics))
     else:
-        await call.ensure_known(topic.topic for topic in request.topics)
-    asked = [
-        (topic, part, _asked(call, request, topic, part))
-        for topic in request.topics
-        for part in topic.partitions
-    ]
+        await call.ensure_known(READ_TOPIC, (topic.topic for topic in request.topics))
+    asked = [each for topic in request.topics for each in _asked_of_topic(call, request, topic)]
     refused = any(isinstance(each, ErrorCode) for _, _, each in asked)
     limits = call.services.limits
     results = await call.log.fetch(
@@ -56,6 +53,16 @@ async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchRespo
         read_committed=request.isolation_level == READ_COMMITTED,
     )
     return wire.FetchResponse(session_id=NO_SESSION, responses=_responses(call, request, asked, results))
+
+
+def _asked_of_topic(
+    call: KafkaCall, request: wire.FetchRequest, topic: wire.FetchTopic
+) -> list[RequestedPartition]:
+    try:
+        call.require_topic(READ_TOPIC, topic.topic, topic.topic_id, by_id=call.version >= BY_ID_SINCE)
+    except NotAuthorized as error:
+        return [(topic, part, code_of(error)) for part in topic.partitions]
+    return [(topic, part, _asked(call, request, topic, part)) for part in topic.partitions]
 
 
 def _asked(

@@ -7,7 +7,7 @@ Values can also be appended to list configs or removed from them, starting from 
 from enum import IntEnum
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.config_changes import ConfigChanges, alter, given
+from millpond.frontends.kafka.config_changes import ALTER_RIGHTS, ConfigChanges, alter, given
 from millpond.frontends.kafka.registry import handles
 from millpond.model.configs import DEFINITIONS, ConfigType
 from millpond.model.errors import InvalidConfig, InvalidRequest
@@ -27,7 +27,7 @@ class Change(IntEnum):
     SUBTRACT = 3
 
 
-@handles(IncrementalAlterConfigsRequest)
+@handles(IncrementalAlterConfigsRequest, rights=ALTER_RIGHTS)
 async def incremental_alter_configs(
     call: KafkaCall, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles_pipelined
+from millpond.frontends.kafka.rights import READ_GROUP
 from millpond.groups import Joined, JoinRequest, Protocol
 from millpond.model.errors import MillpondError
 from millpond.protocol import Response
@@ -30,13 +31,14 @@ NULL_PROTOCOL_SINCE = 7
 SKIPPED_ASSIGNMENT_SINCE = 9
 
 
-@handles_pipelined(JoinGroupRequest)
+@handles_pipelined(JoinGroupRequest, rights=(READ_GROUP,))
 async def join_group(call: KafkaCall, request: JoinGroupRequest) -> Awaitable[Response | None]:
     return _join(call, request)
 
 
 async def _join(call: KafkaCall, request: JoinGroupRequest) -> JoinGroupResponse:
     try:
+        call.require(READ_GROUP, request.group_id)
         return _joined(await call.groups.join(request.group_id, _join_request(call, request)))
     except MillpondError as error:
         return JoinGroupResponse(

@@ -8,6 +8,7 @@ The reasons (v5) are ignored.
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import READ_GROUP
 from millpond.groups import LeaveRequest
 from millpond.model.errors import MillpondError
 from millpond.protocol import ErrorCode
@@ -21,12 +22,13 @@ from millpond.protocol.messages.groups import (
 BATCHED_SINCE = 3
 
 
-@handles(LeaveGroupRequest)
+@handles(LeaveGroupRequest, rights=(READ_GROUP,))
 async def leave_group(call: KafkaCall, request: LeaveGroupRequest) -> LeaveGroupResponse:
     batched = call.version >= BATCHED_SINCE
     members = request.members if batched else [MemberIdentity(member_id=request.member_id)]
     leaving = [LeaveRequest(each.member_id, each.group_instance_id) for each in members]
     try:
+        call.require(READ_GROUP, request.group_id)
         codes = [_code(error) for error in await call.groups.leave(request.group_id, leaving)]
     except MillpondError as error:
         return LeaveGroupResponse(error_code=coordinator_code_of(error))

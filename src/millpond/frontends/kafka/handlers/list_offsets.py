@@ -14,8 +14,9 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.epochs import check_epoch
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import DESCRIBE_TOPIC
 from millpond.log import TimedOffset
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, NotAuthorized
 from millpond.model.ids import TopicPartition
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.offsets import (
@@ -32,9 +33,9 @@ READ_COMMITTED = 1
 NONE = TimedOffset(offset=-1, timestamp=-1)
 
 
-@handles(ListOffsetsRequest)
+@handles(ListOffsetsRequest, rights=(DESCRIBE_TOPIC,))
 async def list_offsets(call: KafkaCall, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    await call.ensure_known(topic.name for topic in request.topics)
+    await call.ensure_known(DESCRIBE_TOPIC, (topic.name for topic in request.topics))
     committed = request.isolation_level == READ_COMMITTED
     times = Counter(
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
@@ -57,6 +58,10 @@ async def _one(
     call: KafkaCall, name: str, part: ListOffsetsPartition, committed: bool, repeated: bool
 ) -> ListOffsetsPartitionResponse:
     number = part.partition_index
+    try:
+        call.require(DESCRIBE_TOPIC, name)
+    except NotAuthorized as error:
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=code_of(error))
     if repeated:
         return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.INVALID_REQUEST)
     if part.timestamp < 0 and call.version < SINCE.get(part.timestamp, call.version + 1):

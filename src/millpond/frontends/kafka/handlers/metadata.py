@@ -3,13 +3,17 @@
 Null topics, or an empty list in v0, request all topics. An unknown topic is created if the client allows it
 (always before v4) and the broker allows it. From v10 topics have ids; from v12 they can be requested by id. A
 topic that is requested twice is returned once.
+
+Topics that the client may not describe are left out of the list of all, and refused when it asks for them, whether or
+not they exist. Creating needs CREATE on the cluster or the topic.
 """
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
-from millpond.frontends.kafka.operations import ON_CLUSTER, ON_TOPIC
 from millpond.frontends.kafka.registry import handles
-from millpond.model.errors import MillpondError, TopicExists, UnknownTopic
+from millpond.frontends.kafka.rights import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
+from millpond.model.acls import ResourceType
+from millpond.model.errors import MillpondError, NotAuthorized, TopicExists, UnknownTopic
 from millpond.model.ids import TopicId, TopicPartition, check_topic_name
 from millpond.model.topics import Topic
 from millpond.protocol import NO_UUID, ErrorCode
@@ -28,13 +32,14 @@ BY_ID_SINCE = 12
 NO_NODE = -1
 
 
-@handles(MetadataRequest)
+@handles(MetadataRequest, rights=(DESCRIBE_TOPIC, CREATE_CLUSTER, CREATE_TOPIC))
 async def metadata(call: KafkaCall, request: MetadataRequest) -> MetadataResponse:
     node = call.services.node
     topics = await _topics(call, request)
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = ON_TOPIC
+            if topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                topic.topic_authorized_operations = call.operations(ResourceType.TOPIC, topic.name or "")
     asked = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
@@ -43,15 +48,21 @@ async def metadata(call: KafkaCall, request: MetadataRequest) -> MetadataRespons
         cluster_id=call.services.cluster_id,
         controller_id=node.id,
         topics=topics,
-        cluster_authorized_operations=ON_CLUSTER if asked else OPERATIONS_UNKNOWN,
+        cluster_authorized_operations=call.cluster_operations() if asked else OPERATIONS_UNKNOWN,
     )
 
 
 async def _topics(call: KafkaCall, request: MetadataRequest) -> list[MetadataResponseTopic]:
     if request.topics is None or (call.version == 0 and not request.topics):
-        return [_described(call, topic) for topic in call.log.topics.all()]
+        return [
+            _described(call, topic)
+            for topic in call.log.topics.all()
+            if call.allows(DESCRIBE_TOPIC, topic.name)
+        ]
     await call.ensure_known(
-        (each.name or None for each in request.topics), (each.topic_id for each in request.topics)
+        DESCRIBE_TOPIC,
+        (each.name or None for each in request.topics),
+        (each.topic_id for each in request.topics),
     )
     may_create = request.allow_auto_topic_creation and call.services.auto_create_topics
     asked = {(each.name, bytes(each.topic_id)): each for each in request.topics}
@@ -62,6 +73,7 @@ async def _asked(call: KafkaCall, asked: MetadataRequestTopic, may_create: bool)
     if asked.name is None or asked.topic_id != NO_UUID:
         return _by_id(call, asked)
     try:
+        call.require(DESCRIBE_TOPIC, asked.name)
         return _described(call, await _find_or_create(call, asked.name, may_create))
     except MillpondError as error:
         return MetadataResponseTopic(error_code=code_of(error), name=asked.name, partitions=[])
@@ -76,9 +88,11 @@ def _by_id(call: KafkaCall, asked: MetadataRequestTopic) -> MetadataResponseTopi
             partitions=[],
         )
     try:
+        call.require_topic(DESCRIBE_TOPIC, "", asked.topic_id, by_id=True)
         return _described(call, call.log.topics.with_id(TopicId(asked.topic_id)))
-    except UnknownTopic:
-        code = ErrorCode.UNKNOWN_TOPIC_ID
+    except (UnknownTopic, NotAuthorized) as error:
+        is_unknown = isinstance(error, UnknownTopic)
+        code = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown else code_of(error)
         return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id, partitions=[])
 
 
@@ -89,6 +103,8 @@ async def _find_or_create(call: KafkaCall, name: str, may_create: bool) -> Topic
         check_topic_name(name)
         if not may_create:
             raise
+    if not call.allows(CREATE_CLUSTER):
+        call.require(CREATE_TOPIC, name)
     try:
         call.log.topics.check_new(name)
         return await call.log.create_topic(name, call.services.default_partitions)

@@ -6,12 +6,17 @@ topics up to v9 and use topic ids from v10. A commit to a group that does not ex
 from v9, ILLEGAL_GENERATION before.
 """
 
+from collections.abc import Iterable
+from itertools import repeat
+
 from millpond.catalog.groups import GroupOffset
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
+from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import READ_GROUP, READ_TOPIC
 from millpond.groups import CommitSender
-from millpond.model.errors import MillpondError, UnknownGroup, UnknownTopic
+from millpond.model.errors import MillpondError, NotAuthorized, UnknownGroup, UnknownTopic
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -26,11 +31,20 @@ UNKNOWN_GROUP_SINCE = 9
 BY_ID_SINCE = 10
 
 
-@handles(OffsetCommitRequest)
+@handles(OffsetCommitRequest, rights=(READ_GROUP, READ_TOPIC))
 async def offset_commit(call: KafkaCall, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    asked = [_asked(call, topic, part) for topic in request.topics for part in topic.partitions]
+    try:
+        call.require(READ_GROUP, request.group_id)
+    except NotAuthorized as error:
+        return _response(request, repeat(code_of(error)))
+    asked = [each for topic in request.topics for each in _asked_of_topic(call, topic)]
     committed = iter(await _commit(call, request, [e for e in asked if isinstance(e, GroupOffset)]))
-    codes = iter([next(committed) if isinstance(each, GroupOffset) else each for each in asked])
+    codes = [next(committed) if isinstance(each, GroupOffset) else each for each in asked]
+    return _response(request, codes)
+
+
+def _response(request: OffsetCommitRequest, codes: Iterable[ErrorCode]) -> OffsetCommitResponse:
+    following = iter(codes)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -38,7 +52,7 @@ async def offset_commit(call: KafkaCall, request: OffsetCommitRequest) -> Offset
                 topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=part.partition_index, error_code=next(codes)
+                        partition_index=part.partition_index, error_code=next(following)
                     )
                     for part in topic.partitions
                 ],
@@ -46,6 +60,14 @@ async def offset_commit(call: KafkaCall, request: OffsetCommitRequest) -> Offset
             for topic in request.topics
         ]
     )
+
+
+def _asked_of_topic(call: KafkaCall, topic: OffsetCommitRequestTopic) -> list[GroupOffset | ErrorCode]:
+    try:
+        call.require_topic(READ_TOPIC, topic.name, topic.topic_id, by_id=call.version >= BY_ID_SINCE)
+    except NotAuthorized as error:
+        return [code_of(error)] * len(topic.partitions)
+    return [_asked(call, topic, part) for part in topic.partitions]
 
 
 def _asked(

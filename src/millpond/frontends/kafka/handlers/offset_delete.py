@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
-from millpond.model.errors import MillpondError
+from millpond.frontends.kafka.rights import DELETE_GROUP, READ_TOPIC
+from millpond.model.errors import MillpondError, NotAuthorized
 from millpond.model.ids import TopicPartition
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_offsets import (
@@ -16,8 +17,12 @@ from millpond.protocol.messages.group_offsets import (
 )
 
 
-@handles(OffsetDeleteRequest)
+@handles(OffsetDeleteRequest, rights=(DELETE_GROUP, READ_TOPIC))
 async def offset_delete(call: KafkaCall, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    try:
+        call.require(DELETE_GROUP, request.group_id)
+    except NotAuthorized as error:
+        return OffsetDeleteResponse(error_code=coordinator_code_of(error), topics=[])
     asked = [
         _asked(call, topic.name, part.partition_index)
         for topic in request.topics
@@ -34,6 +39,7 @@ async def offset_delete(call: KafkaCall, request: OffsetDeleteRequest) -> Offset
 
 def _asked(call: KafkaCall, name: str, number: int) -> TopicPartition | ErrorCode:
     try:
+        call.require(READ_TOPIC, name)
         return call.log.topics.partition(name, number)
     except MillpondError as error:
         return coordinator_code_of(error)

@@ -4,7 +4,8 @@ A request has one group up to v7, several from v8. Null topics (v2) request all 
 offset. A partition without one has offset -1, leader epoch -1 and no metadata; this is not an error, even if
 the partition does not exist. A client that requires stable offsets (v7) gets a retriable error while an open
 transaction may still change them. An error of the whole group is reported for each partition in v1, once up
-to v7, and with its group from v8. Requests use topic ids from v10.
+to v7, and with its group from v8. Requests use topic ids from v10. Topics that the client may not describe are left out
+of the list of all, and refused when it asks for them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,9 +14,11 @@ from typing import NamedTuple
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
+from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from millpond.groups import CommittedOffsets
-from millpond.model.errors import MillpondError, UnknownTopic
+from millpond.model.errors import MillpondError, NotAuthorized, UnknownTopic
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import NO_UUID, ErrorCode
 from millpond.protocol.messages.group_offsets import (
@@ -43,7 +46,7 @@ class RequestedTopic(NamedTuple):
     partitions: Sequence[int]
 
 
-@handles(OffsetFetchRequest)
+@handles(OffsetFetchRequest, rights=(DESCRIBE_GROUP, DESCRIBE_TOPIC))
 async def offset_fetch(call: KafkaCall, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= BATCHED_SINCE:
         groups = [await _group(call, group, request.require_stable) for group in request.groups]
@@ -55,11 +58,14 @@ async def _one_group(call: KafkaCall, request: OffsetFetchRequest) -> OffsetFetc
     topics = request.topics
     asked = None if topics is None else [_named(call, each.name, each.partition_indexes) for each in topics]
     try:
+        call.require(DESCRIBE_GROUP, request.group_id)
         found = await call.groups.committed_offsets(request.group_id)
     except MillpondError as error:
         return _refused(call, asked or [], _group_code(error))
     responses = [
-        OffsetFetchResponseTopic(name=each.name, partitions=_partitions(each, found, request.require_stable))
+        OffsetFetchResponseTopic(
+            name=each.name, partitions=_partitions(call, each, found, request.require_stable)
+        )
         for each in (_all(call, found) if asked is None else asked)
     ]
     return OffsetFetchResponse(topics=responses)
@@ -82,21 +88,17 @@ async def _group(
     call: KafkaCall, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     try:
+        call.require(DESCRIBE_GROUP, group.group_id)
         found = await call.groups.committed_offsets(group.group_id)
     except MillpondError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=_group_code(error))
     asked = _all(call, found) if group.topics is None else _asked(call, group)
     responses = [
         OffsetFetchResponseTopics(
-            name=each.name, topic_id=each.topic_id, partitions=_partitions(each, found, require_stable)
+            name=each.name, topic_id=each.topic_id, partitions=_partitions(call, each, found, require_stable)
         )
         for each in asked
     ]
-    if call.version >= BY_ID_SINCE:
-        for each, response in zip(asked, responses, strict=True):
-            if each.known_id is None:
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID
-                response.partitions = [_without_offset(number, unknown) for number in each.partitions]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=responses)
 
 
@@ -132,6 +134,8 @@ def _all(call: KafkaCall, found: CommittedOffsets) -> list[RequestedTopic]:
             name = call.log.topics.with_id(topic_id).name
         except UnknownTopic:  # the topic has just been deleted, and its offsets are about to be removed
             continue
+        if not call.allows(DESCRIBE_TOPIC, name):
+            continue
         asked.append(
             RequestedTopic(
                 name, topic_id, topic_id, [topic_partition.partition for topic_partition in topic_partitions]
@@ -141,10 +145,16 @@ def _all(call: KafkaCall, found: CommittedOffsets) -> list[RequestedTopic]:
 
 
 def _partitions(
-    asked: RequestedTopic, found: CommittedOffsets, require_stable: bool
+    call: KafkaCall, asked: RequestedTopic, found: CommittedOffsets, require_stable: bool
 ) -> list[OffsetFetchResponsePartition]:
+    by_id = call.version >= BY_ID_SINCE
+    try:
+        call.require_topic(DESCRIBE_TOPIC, asked.name, asked.topic_id, by_id=by_id)
+    except NotAuthorized as error:
+        return [_without_offset(number, code_of(error)) for number in asked.partitions]
     if asked.known_id is None:
-        return [_without_offset(number, ErrorCode.NONE) for number in asked.partitions]
+        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.NONE
+        return [_without_offset(number, code) for number in asked.partitions]
     topic_id = asked.known_id
     return [_partition(TopicPartition(topic_id, n), found, require_stable) for n in asked.partitions]
 

@@ -9,6 +9,7 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.epochs import UNKNOWN_EPOCH, check_epoch
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import DESCRIBE_TOPIC
 from millpond.model.errors import MillpondError
 from millpond.protocol.messages.offsets import (
     EpochEndOffset,
@@ -19,7 +20,7 @@ from millpond.protocol.messages.offsets import (
 )
 
 
-@handles(OffsetForLeaderEpochRequest)
+@handles(OffsetForLeaderEpochRequest, rights=(DESCRIBE_TOPIC,))
 async def offset_for_leader_epoch(
     call: KafkaCall, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
@@ -35,6 +36,7 @@ async def offset_for_leader_epoch(
 
 def _one(call: KafkaCall, name: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
+        call.require(DESCRIBE_TOPIC, name)
         partition = call.log.partition(call.log.topics.partition(name, part.partition))
         check_epoch(partition.epoch, part.current_leader_epoch)
     except MillpondError as error:

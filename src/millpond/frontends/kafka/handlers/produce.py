@@ -9,7 +9,8 @@ and `message.timestamp.after.max.ms` are checked for every record, as in Kafka; 
 header only its base and its newest timestamp are checked. The response is sent when the batch is durable,
 whatever `acks` is. acks=0 gets no response, and an error closes the connection because there is no other way
 to report it. From v12 a transactional batch adds its partition to the transaction (KIP-890). Zstandard
-requires v7. If a request names a partition twice, both batches are appended.
+requires v7. If a request names a partition twice, both batches are appended. WRITE on the topic is needed, and WRITE on
+the transactional id for a transactional batch.
 """
 
 import asyncio
@@ -18,12 +19,14 @@ from collections.abc import Awaitable
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import Disconnect, handles_pipelined
+from millpond.frontends.kafka.rights import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from millpond.log import AppendResult, TransactionalProducer
 from millpond.model.errors import (
     CorruptBatch,
     InvalidRecord,
     InvalidTransactionState,
     MillpondError,
+    NotAuthorized,
     UnknownTopic,
     UnsupportedCompression,
 )
@@ -53,25 +56,35 @@ COPY_BELOW_FRACTION = 2
 Submitted = tuple[int, "asyncio.Future[AppendResult] | MillpondError | ErrorCode"]
 
 
-@handles_pipelined(ProduceRequest, advertised=Versions(0, ProduceRequest.versions.last))
+@handles_pipelined(
+    ProduceRequest,
+    rights=(WRITE_TOPIC, WRITE_TRANSACTIONAL_ID),
+    advertised=Versions(0, ProduceRequest.versions.last),
+)
 async def produce(call: KafkaCall, request: ProduceRequest) -> Awaitable[Response | None]:
-    submitted: list[tuple[TopicProduceData, list[Submitted]]] = []
     await _ensure_known(call, request)
-    for topic in request.topic_data:
-        parts: list[Submitted] = []
-        for part in topic.partition_data:
-            parts.append(await _submit(call, request, topic, part))
-            if len(parts) % PARTITIONS_PER_YIELD == 0:
-                await asyncio.sleep(0)  # let other requests run
-        submitted.append((topic, parts))
+    submitted = [(topic, await _submit_topic(call, request, topic)) for topic in request.topic_data]
     return _response(call, request, submitted)
+
+
+async def _submit_topic(call: KafkaCall, request: ProduceRequest, topic: TopicProduceData) -> list[Submitted]:
+    try:
+        call.require_topic(WRITE_TOPIC, topic.name, topic.topic_id, by_id=call.version >= BY_ID_SINCE)
+    except NotAuthorized as error:
+        return [(part.index, code_of(error)) for part in topic.partition_data]
+    parts: list[Submitted] = []
+    for part in topic.partition_data:
+        parts.append(await _submit(call, request, topic, part))
+        if len(parts) % PARTITIONS_PER_YIELD == 0:
+            await asyncio.sleep(0)  # let other requests run
+    return parts
 
 
 async def _ensure_known(call: KafkaCall, request: ProduceRequest) -> None:
     if call.version >= BY_ID_SINCE:
-        await call.ensure_known(ids=(topic.topic_id for topic in request.topic_data))
+        await call.ensure_known(WRITE_TOPIC, ids=(topic.topic_id for topic in request.topic_data))
     else:
-        await call.ensure_known(topic.name for topic in request.topic_data)
+        await call.ensure_known(WRITE_TOPIC, (topic.name for topic in request.topic_data))
 
 
 async def _submit(
@@ -87,6 +100,7 @@ async def _submit(
         if header.is_transactional:
             if request.transactional_id is None:
                 return part.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            call.require(WRITE_TRANSACTIONAL_ID, request.transactional_id)
             await _join_transaction(call, request.transactional_id, topic_partition, data, header)
         return part.index, await call.log.submit(topic_partition, data)
     except UnknownTopic as error:

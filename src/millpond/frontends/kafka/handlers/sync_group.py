@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles_pipelined
+from millpond.frontends.kafka.rights import READ_GROUP
 from millpond.groups import SyncRequest
 from millpond.model.errors import InconsistentProtocol, MillpondError
 from millpond.protocol import Response
@@ -18,13 +19,14 @@ from millpond.protocol.messages.groups import SyncGroupRequest, SyncGroupRespons
 PROTOCOL_SINCE = 5
 
 
-@handles_pipelined(SyncGroupRequest)
+@handles_pipelined(SyncGroupRequest, rights=(READ_GROUP,))
 async def sync_group(call: KafkaCall, request: SyncGroupRequest) -> Awaitable[Response | None]:
     return _sync(call, request)
 
 
 async def _sync(call: KafkaCall, request: SyncGroupRequest) -> SyncGroupResponse:
     try:
+        call.require(READ_GROUP, request.group_id)
         _check_protocol_is_named(call, request)
         synced = await call.groups.sync(request.group_id, _sync_request(request))
     except MillpondError as error:

@@ -6,17 +6,23 @@ v4 AddOffsetsToTxn must have opened the transaction; from v5 this request opens 
 producer gets error 47 in every version. Errors of the whole request are reported for each partition.
 """
 
+from collections.abc import Iterable
+from itertools import repeat
+
 from millpond.catalog.groups import GroupOffset
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
+from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.rights import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from millpond.groups import CommitSender
 from millpond.log import TransactionalProducer
-from millpond.model.errors import MillpondError, OffsetMetadataTooLarge
+from millpond.model.errors import MillpondError, NotAuthorized, OffsetMetadataTooLarge
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -25,18 +31,27 @@ from millpond.protocol.messages.transactions import (
 OPENS_SINCE = 5
 
 
-@handles(TxnOffsetCommitRequest)
+@handles(TxnOffsetCommitRequest, rights=(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC))
 async def txn_offset_commit(call: KafkaCall, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    asked = [_asked(call, topic.name, part) for topic in request.topics for part in topic.partitions]
+    try:
+        call.require(WRITE_TRANSACTIONAL_ID, request.transactional_id)
+        call.require(READ_GROUP, request.group_id)
+    except NotAuthorized as error:
+        return _response(request, repeat(code_of(error)))
+    asked = [each for topic in request.topics for each in _asked_of_topic(call, topic)]
     code = await _commit(call, request, [each for each in asked if isinstance(each, GroupOffset)])
-    codes = iter([code if isinstance(each, GroupOffset) else each for each in asked])
+    return _response(request, (code if isinstance(each, GroupOffset) else each for each in asked))
+
+
+def _response(request: TxnOffsetCommitRequest, codes: Iterable[ErrorCode]) -> TxnOffsetCommitResponse:
+    following = iter(codes)
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
-                        partition_index=part.partition_index, error_code=next(codes)
+                        partition_index=part.partition_index, error_code=next(following)
                     )
                     for part in topic.partitions
                 ],
@@ -44,6 +59,14 @@ async def txn_offset_commit(call: KafkaCall, request: TxnOffsetCommitRequest) ->
             for topic in request.topics
         ]
     )
+
+
+def _asked_of_topic(call: KafkaCall, topic: TxnOffsetCommitRequestTopic) -> list[GroupOffset | ErrorCode]:
+    try:
+        call.require(READ_TOPIC, topic.name)
+    except NotAuthorized as error:
+        return [code_of(error)] * len(topic.partitions)
+    return [_asked(call, topic.name, part) for part in topic.partitions]
 
 
 def _asked(call: KafkaCall, topic: str, part: TxnOffsetCommitRequestPartition) -> GroupOffset | ErrorCode:
