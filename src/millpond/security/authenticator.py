@@ -8,15 +8,11 @@ import re
 import secrets
 from base64 import b64decode
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
-
-from cryptography import x509
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from millpond.model.clock import Clock
 from millpond.model.errors import AuthenticationFailed, InvalidSettings
 from millpond.security.identity import Identity, password_identity, token_identity
-from millpond.security.jwks import jwk_set
-from millpond.security.jwt import JwtRules, JwtVerifier, KeySource
 from millpond.security.names import user_principal
 from millpond.security.plain import CredentialSource, OffLoop, PasswordChecker
 from millpond.security.principal_mapping import PrincipalMapping, subject_name
@@ -31,6 +27,9 @@ from millpond.security.sasl import (
 )
 from millpond.security.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, ScramExchange, new_nonce
 from millpond.security.tokens import PREFIX, TokenSource, verify_token
+
+if TYPE_CHECKING:  # packages that few brokers need are imported when they are used
+    from millpond.security.jwt import JwtVerifier, KeySource
 
 __all__ = ["MECHANISMS", "AuthenticationSettings", "Authenticator", "ProofSource", "SaslExchange", "SaslStep"]
 
@@ -67,7 +66,7 @@ class Authenticator:
         settings: AuthenticationSettings,
         off_loop: OffLoop,
         random: Callable[[int], bytes] = secrets.token_bytes,
-        keys: KeySource | None = None,
+        keys: "KeySource | None" = None,
     ) -> None:
         """Raises `InvalidSettings`. `keys` replaces the JWK set of the settings."""
         check_settings(settings)
@@ -82,9 +81,7 @@ class Authenticator:
         )
         self._jwts: JwtVerifier | None = None
         if settings.oauth_issuer:
-            rules = JwtRules(settings.oauth_issuer, settings.oauth_audience, settings.oauth_subject_claim)
-            keys = keys or jwk_set(settings.oauth_jwks, clock=clock, off_loop=off_loop)
-            self._jwts = JwtVerifier(rules, keys, clock)
+            self._jwts = _jwt_verifier(settings, keys, clock, off_loop)
 
     # -- SASL ---------------------------------------------------------------------------------------------------
 
@@ -134,6 +131,8 @@ class Authenticator:
 
     def certificate(self, der: bytes) -> Identity:
         """A client certificate that TLS has verified. The identity ends with it. Raises `AuthenticationFailed`."""
+        from cryptography import x509
+
         try:
             certificate = x509.load_der_x509_certificate(der)
             subject = subject_name(certificate.subject)
@@ -154,6 +153,16 @@ class Authenticator:
         if found and scheme == "basic":
             return await self.password(*parse_basic(found["proof"]))
         raise AuthenticationFailed
+
+
+def _jwt_verifier(
+    settings: AuthenticationSettings, keys: "KeySource | None", clock: Clock, off_loop: OffLoop
+) -> "JwtVerifier":
+    from millpond.security.jwks import jwk_set
+    from millpond.security.jwt import JwtRules, JwtVerifier
+
+    rules = JwtRules(settings.oauth_issuer, settings.oauth_audience, settings.oauth_subject_claim)
+    return JwtVerifier(rules, keys or jwk_set(settings.oauth_jwks, clock=clock, off_loop=off_loop), clock)
 
 
 def parse_basic(proof: str) -> tuple[str, str]:

@@ -8,11 +8,12 @@ value of a less known attribute as the hexadecimal form of its DER. TLS has veri
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
-
-from cryptography import x509
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millpond.model.errors import AuthenticationFailed
+
+if TYPE_CHECKING:  # a broker without TLS need not import it
+    from cryptography import x509
 
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
@@ -40,12 +41,12 @@ logger = logging.getLogger(__name__)
 # -- subjects -------------------------------------------------------------------------------------------------
 
 
-def subject_name(subject: x509.Name) -> str:
+def subject_name(subject: "x509.Name") -> str:
     """The subject as `CN=duke,OU=Users,O=Org\\, Inc.,C=US`."""
     return ",".join("+".join(_attribute(each) for each in rdn) for rdn in reversed(subject.rdns))
 
 
-def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
+def _attribute(attribute: "x509.NameAttribute[str | bytes]") -> str:
     keyword = _KEYWORDS.get(attribute.oid.dotted_string)
     encoded = _encoded_value(attribute)
     if keyword is None or encoded[0] not in _TEXTS:
@@ -61,8 +62,10 @@ def _escaped(value: str) -> str:
     return "\\ " * leading + text + "\\ " * trailing
 
 
-def _encoded_value(attribute: x509.NameAttribute[str | bytes]) -> bytes:
+def _encoded_value(attribute: "x509.NameAttribute[str | bytes]") -> bytes:
     """The DER of a value: `Name` is SEQUENCE of SET of SEQUENCE of a type and a value."""
+    from cryptography import x509
+
     data = x509.Name([attribute]).public_bytes()
     pair = _contents(_contents(_contents(data)))
     return pair[2 + pair[1] :]  # after the type, whose length is one byte
