@@ -213,7 +213,9 @@ def build_parts(
         authenticator=Authenticator(
             security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
         ),
-        security_administration=SecurityAdministration(log.write, security, clock=clock),
+        security_administration=SecurityAdministration(
+            log.write, security, clock=clock, iterations=settings.password_iterations
+        ),
     )
 
 

@@ -146,6 +146,7 @@ _KAFKA = KafkaLimits()
 _RPC = RpcLimits()
 _WEB = WebLimits()
 _PAYLOADS = PayloadLimits()
+_AUTHENTICATION = AuthenticationSettings()
 REQUEST_SLACK_BYTES: Final = 64 * 1024
 """What a request may need in addition to its largest message."""
 
@@ -192,7 +193,7 @@ class Settings:
         "", ADDRESS, "Address that HTTP clients should connect to, if it differs from the listen address."
     )
     insecure: bool = _setting(
-        False, FLAG, "Allow listening on addresses other than loopback, although clients do not authenticate."
+        False, FLAG, "Allow listening on addresses other than loopback without security and TLS."
     )
     tls: str = _setting(
         TLS_OFF,
@@ -232,6 +233,26 @@ class Settings:
         0,
         DURATION,
         "Time after which a Kafka client must authenticate again; 0ms asks only for it when a token expires.",
+    )
+    password_iterations: int = _setting(
+        _AUTHENTICATION.password_iterations,
+        COUNT,
+        "Iterations of the hash with which new passwords are stored: 4096 to 16384.",
+    )
+    principal_mapping_rules: str = _setting(
+        _AUTHENTICATION.principal_mapping_rules,
+        TEXT,
+        "How the subject of a client certificate becomes the name of a user, as Kafka's ssl.principal.mapping.rules.",
+    )
+    oauth_issuer: str = _setting(
+        "", TEXT, "Issuer (`iss`) of the JWTs that clients may use; empty accepts none."
+    )
+    oauth_audience: str = _setting("", TEXT, "Audience (`aud`) that a JWT must have.")
+    oauth_jwks: str = _setting(
+        "", TEXT, "Keys of the issuer, as a JWK set: an https URL, or the path of a file."
+    )
+    oauth_subject_claim: str = _setting(
+        _AUTHENTICATION.oauth_subject_claim, TEXT, "Claim of a JWT that has the name of the user."
     )
     node_id: int = _setting(0, NODE_ID, "Kafka node id of this broker; 0 selects the smallest free id.")
     log_level: str = _setting("INFO", TEXT, "Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")
@@ -395,7 +416,15 @@ class Settings:
         return TransactionLimits(timeout_max_ms=self.transaction_timeout_max)
 
     def authentication(self) -> AuthenticationSettings:
-        return AuthenticationSettings(mechanisms=self.sasl_mechanisms)
+        return AuthenticationSettings(
+            mechanisms=self.sasl_mechanisms,
+            password_iterations=self.password_iterations,
+            principal_mapping_rules=self.principal_mapping_rules,
+            oauth_issuer=self.oauth_issuer,
+            oauth_audience=self.oauth_audience,
+            oauth_jwks=self.oauth_jwks,
+            oauth_subject_claim=self.oauth_subject_claim,
+        )
 
     def kafka_limits(self) -> KafkaLimits:
         return KafkaLimits(connections_max=self.connections_max)
@@ -425,20 +454,30 @@ class Settings:
 
     def address(self, interface: str) -> tuple[str, int] | None:
         """The address that `kafka`, `grpc` or `http` listens on; None if it is off. An address beyond this
-        machine needs the setting `insecure`, because there is no authentication."""
+        machine needs security and TLS, or the setting `insecure`."""
         name, listen = f"{interface}_listen", self.listens(interface)
         if not listen:
             return None
         host, port = split_address(listen)
         if not is_loopback(host) and not self.insecure:
-            reason = "other machines could reach it and clients do not authenticate; set insecure=true to allow that"
-            raise InvalidSettings(name=name, value=listen, reason=reason)
+            self._check_secured(name, listen)
         if host in WILDCARD_HOSTS and not self.advertised(interface) and interface == "kafka":
             reason = (
                 "clients cannot connect to it; say with kafka_advertise=host:port where they find this broker"
             )
             raise InvalidSettings(name=name, value=listen, reason=reason)
         return host, port
+
+    def _check_secured(self, name: str, listen: str) -> None:
+        if not self.security:
+            reason = (
+                "other machines could reach it and clients do not authenticate; `millpond security init` sets up users "
+                "and TLS, and insecure=true allows it without them"
+            )
+            raise InvalidSettings(name=name, value=listen, reason=reason)
+        if self.tls == TLS_OFF:
+            reason = "passwords would cross the network unencrypted; set tls=on, or tls=proxy behind a proxy"
+            raise InvalidSettings(name=name, value=listen, reason=reason)
 
     def listens(self, interface: str) -> str:
         return {"kafka": self.kafka_listen, "grpc": self.grpc_listen, "http": self.http_listen}[interface]

@@ -241,3 +241,14 @@ def test_listens_beyond_it_only_when_told_and_reachable():
 def test_an_address_is_a_host_and_a_port(wrong):
     with pytest.raises(InvalidSettings, match="host:port"):
         load({"kafka_listen": wrong}, {})
+
+
+def test_beyond_loopback_a_broker_needs_security_and_tls():
+    beyond = {"grpc_listen": "broker.example:9999"}
+    with pytest.raises(InvalidSettings, match="millpond security init"):
+        load({**beyond, "tls": "on"}, {}).address("grpc")
+    with pytest.raises(InvalidSettings, match="tls=proxy"):
+        load({**beyond, "security": "on"}, {}).address("grpc")
+    for tls in ("on", "proxy"):
+        secured = load({**beyond, "security": "on", "tls": tls}, {})
+        assert secured.address("grpc") == ("broker.example", 9999)
