@@ -1,8 +1,9 @@
-"""The `Admin` service: topics, positions, groups and the broker."""
+"""The `Admin` service: topics, positions, groups and the broker. `admin_security.py` has its other methods."""
 
 import uuid
 from collections.abc import Mapping
 
+from millpond.frontends.rpc.admin_security import SecurityMethods
 from millpond.frontends.rpc.context import Context
 from millpond.frontends.rpc.convert import NUMBER_MAX
 from millpond.frontends.rpc.guarding import guarded
@@ -18,6 +19,7 @@ from millpond.service import (
     GroupDetails,
     MessageWriter,
     PartitionDescription,
+    SecurityAdministration,
     TopicDetails,
 )
 from millpond.stubs import admin_pb2 as pb
@@ -25,16 +27,18 @@ from millpond.stubs import admin_pb2 as pb
 EVERYTHING = -1
 
 
-class AdminService:
+class AdminService(SecurityMethods):
     def __init__(
         self,
         administration: Administration,
         messages: MessageWriter,
+        security: SecurityAdministration,
         *,
         version: str,
         cluster_id: str,
         listeners: Mapping[str, str],
     ) -> None:
+        super().__init__(security)
         self._administration = administration
         self._messages = messages
         self._version = version

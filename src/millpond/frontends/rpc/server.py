@@ -112,6 +112,7 @@ class RpcServer:
         admin = AdminService(
             services.administration,
             services.messages,
+            services.security,
             version=services.version,
             cluster_id=services.cluster_id,
             listeners=services.listeners,
