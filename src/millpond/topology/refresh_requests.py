@@ -1,7 +1,7 @@
 """Asks other brokers to read the catalog now. Only an optimisation: without it they do so periodically."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import grpc
@@ -10,12 +10,19 @@ from millpond.stubs import cluster_pb2 as pb
 
 LOOK: Final = "/millpond.v1.Cluster/Look"
 REFRESH_TIMEOUT_S: Final = 1.0
+MakeChannel = Callable[[str], grpc.aio.Channel]
+MakeMetadata = Callable[[], Sequence[tuple[str, str]]]
 
 
 class RefreshRequests:
-    """Keeps a connection to every broker in the last list of addresses."""
+    """Keeps a connection to every broker in the last list of addresses. `make_channel` creates it; `make_metadata`
+    returns the metadata of each call, for example a token."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, make_channel: MakeChannel = grpc.aio.insecure_channel, make_metadata: MakeMetadata = tuple
+    ) -> None:
+        self._make_channel = make_channel
+        self._make_metadata = make_metadata
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._again: dict[str, bool] = {}
@@ -63,11 +70,11 @@ class RefreshRequests:
 
     async def _request(self, address: str) -> None:
         if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address)
+            self._channels[address] = self._make_channel(address)
         call = self._channels[address].unary_unary(
             LOOK,
             request_serializer=pb.LookRequest.SerializeToString,
             response_deserializer=pb.LookResponse.FromString,
         )
         # Awaiting the response would raise, even a cancellation if the channel is closed because its broker is gone.
-        await call(pb.LookRequest(), timeout=REFRESH_TIMEOUT_S).code()
+        await call(pb.LookRequest(), timeout=REFRESH_TIMEOUT_S, metadata=self._make_metadata()).code()
