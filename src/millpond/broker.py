@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -33,6 +33,7 @@ from millpond.observability.metrics import Metrics
 from millpond.parts import Foundation, HasParts, Substitutes, build_parts
 from millpond.process import tune_process
 from millpond.records import Record
+from millpond.security import broker_tokens
 from millpond.service import (
     PollRequest,
 )
@@ -63,7 +64,7 @@ class Broker(HasParts):
         wrap_store: WrapStore = lambda store: store,
         wrap_database: WrapDatabase = lambda database: database,
         make_writer: Callable[..., Writer] = Writer,
-        make_refresh_requests: Callable[[], RefreshRequests] = RefreshRequests,
+        make_refresh_requests: Callable[[], RefreshRequests] | None = None,
         random: Random | None = None,
         metrics: Metrics | None = None,
         maintain: bool = True,
@@ -82,7 +83,8 @@ class Broker(HasParts):
         self.node_id = self.settings.node_id
         self._wrap_store = wrap_store
         self._wrap_database = wrap_database
-        self._substitutes = Substitutes(make_writer, make_refresh_requests, random, trust_clock)
+        make_requests = make_refresh_requests or self._make_refresh_requests
+        self._substitutes = Substitutes(make_writer, make_requests, random, trust_clock)
         self._maintain = maintain
         self._supervised = supervised
         self._listen = listen
@@ -224,6 +226,16 @@ class Broker(HasParts):
                 services.create_task(parts.disk.run())
             if self._maintain:
                 services.create_task(parts.maintenance.run())
+
+    def _make_refresh_requests(self) -> RefreshRequests:
+        return RefreshRequests(make_metadata=self._call_metadata)
+
+    def _call_metadata(self) -> Sequence[tuple[str, str]]:
+        """The proof of this broker's identity in its calls of other brokers."""
+        if not self.security.enabled:
+            return ()
+        token = broker_tokens.create(self.security.secret, self.node_id, self.clock.now_ms())
+        return (("authorization", f"Bearer {token}"),)
 
     async def _serve(self) -> None:
         with self.database.read() as tx:
