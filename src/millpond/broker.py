@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -33,6 +33,7 @@ from millpond.observability.metrics import Metrics
 from millpond.parts import Foundation, HasParts, Substitutes, build_parts
 from millpond.process import tune_process
 from millpond.records import Record
+from millpond.security import broker_tokens
 from millpond.security.reloader import TlsReloader
 from millpond.service import (
     PollRequest,
@@ -232,8 +233,18 @@ class Broker(HasParts):
                 services.create_task(parts.maintenance.run())
 
     def _make_refresh_requests(self) -> RefreshRequests:
+        """Other brokers are called over TLS if clients are, with a proof of this broker's identity."""
         tls = self.interfaces.tls
-        return RefreshRequests() if tls is None else RefreshRequests(tls.broker_channel)
+        if tls is None:
+            return RefreshRequests(make_metadata=self._call_metadata)
+        return RefreshRequests(tls.broker_channel, self._call_metadata)
+
+    def _call_metadata(self) -> Sequence[tuple[str, str]]:
+        """The proof of this broker's identity in its calls of other brokers."""
+        if not self.security.enabled:
+            return ()
+        token = broker_tokens.create(self.security.secret, self.node_id, self.clock.now_ms())
+        return (("authorization", f"Bearer {token}"),)
 
     def reload_tls(self) -> None:
         """Use the certificate files for new connections, if they are good. Without TLS it does nothing."""

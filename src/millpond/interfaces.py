@@ -48,7 +48,9 @@ class Interfaces:
         self.tls = _tls_of(settings)
         """The certificate of all interfaces; None if they are plain."""
         credentials = self.tls.grpc_credentials() if self.tls is not None else None
-        self.kafka = KafkaServer(settings.kafka_limits(), metrics.kafka, self.tls)
+        self.kafka = KafkaServer(
+            settings.kafka_limits(), metrics.kafka, self.tls, behind_tls_proxy=settings.is_behind_tls_proxy()
+        )
         self.rpc = RpcServer(settings.rpc_limits(), credentials)
         self.web = WebServer(settings.web_limits(), self.tls, scheme=settings.http_scheme())
         self.listeners: dict[str, str] = {}
@@ -143,6 +145,8 @@ class Interfaces:
             cluster=parts.cluster,
             queue_limits=self._settings.queue_limits(),
             administration=parts.administration,
+            security=parts.security_administration,
+            gate=parts.gate,
             transactions=parts.transactions,
             metrics=self._metrics.rpc,
             version=__version__,
@@ -159,6 +163,8 @@ class Interfaces:
             pulling=parts.pulling,
             administration=parts.administration,
             cluster=parts.cluster,
+            security=parts.security_administration,
+            gate=parts.gate,
             default_partitions=self._settings.http_partitions,
             expose_metrics=self._metrics.expose,
             metrics=self._metrics.web,

@@ -18,6 +18,7 @@ from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
 from millpond.security import SecurityView
 from millpond.security.authenticator import Authenticator
+from millpond.security.gate import Gate
 from millpond.service import (
     Administration,
     ClusterAdministration,
@@ -86,6 +87,7 @@ class Parts:
     cluster: ClusterAdministration
     security: SecurityView
     authenticator: Authenticator
+    gate: Gate
     security_administration: SecurityAdministration
 
 
@@ -169,6 +171,9 @@ def build_parts(
     security = SecurityView(
         log.read, enabled=settings.security, super_users=settings.super_users, clock=clock
     )
+    authenticator = Authenticator(
+        security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
+    )
     membership = Membership(
         log,
         topology,
@@ -210,9 +215,8 @@ def build_parts(
         administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
         cluster=ClusterAdministration(log, topology, peers, session),
         security=security,
-        authenticator=Authenticator(
-            security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
-        ),
+        authenticator=authenticator,
+        gate=Gate(security, authenticator, clock=clock, behind_tls_proxy=settings.is_behind_tls_proxy()),
         security_administration=SecurityAdministration(
             log.write, security, clock=clock, iterations=settings.password_iterations
         ),

@@ -99,6 +99,15 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse_choice
 
 
+def _parse_tls(text: str) -> str:
+    """Also true and false: programs of the client library read the same environment variable."""
+    if text.lower() in ("true", "yes", "1"):
+        return TLS_ON
+    if text.lower() in ("false", "no", "0"):
+        return TLS_OFF
+    return _one_of(*TLS_MODES)(text)
+
+
 def _parse_address(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if text and not (colon and host and port.isdecimal() and int(port) < PORTS):
@@ -121,7 +130,7 @@ ADDRESS = SettingType("host:port", _parse_address)
 LOG_FORMAT = SettingType(" or ".join(FORMATS), _one_of(*FORMATS))
 FOLDER = SettingType("folder", Path)
 FILE = SettingType("file", str)
-TLS = SettingType(" or ".join(TLS_MODES), _one_of(*TLS_MODES))
+TLS = SettingType(" or ".join(TLS_MODES), _parse_tls)
 TLS_CLIENT_AUTH = SettingType(" or ".join(CLIENT_AUTH), _one_of(*CLIENT_AUTH))
 FLAG = SettingType("true or false", _parse_bool, lambda value: str(value).lower())
 COUNT = SettingType("number", _parse_count)
@@ -414,6 +423,10 @@ class Settings:
 
     def transaction_limits(self) -> TransactionLimits:
         return TransactionLimits(timeout_max_ms=self.transaction_timeout_max)
+
+    def is_behind_tls_proxy(self) -> bool:
+        """Whether clients use TLS although this broker receives plain connections."""
+        return self.tls == TLS_AT_PROXY
 
     def authentication(self) -> AuthenticationSettings:
         return AuthenticationSettings(

@@ -13,6 +13,7 @@ from millpond.catalog.groups import GroupOffset
 from millpond.catalog.partitions import PartitionRow
 from millpond.groups import CONSUMER, Claim, Description, GroupListing, Groups, assigned_partitions
 from millpond.log import Log
+from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.configs import check_configs
 from millpond.model.errors import (
     InvalidPartitionCount,
@@ -24,6 +25,7 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
+from millpond.security import OPEN_ACCESS, Access
 from millpond.service.owners import InterfaceAddresses, Owners
 
 READER_CHARS_MAX: Final = 200
@@ -91,9 +93,9 @@ class Administration:
 
     # -- topics -----------------------------------------------------------------------------------------------
 
-    def topics(self) -> list[Topic]:
-        """All topics, sorted by name."""
-        return self._log.topics.all()
+    def topics(self, access: Access = OPEN_ACCESS) -> list[Topic]:
+        """The topics that the client may describe, sorted by name."""
+        return [topic for topic in self._log.topics.all() if _may_describe(access, topic.name)]
 
     def topic(self, name: str) -> Topic:
         return self._log.topics.named(name)
@@ -174,11 +176,17 @@ class Administration:
 
     # -- groups -----------------------------------------------------------------------------------------------
 
-    async def groups(self) -> list[GroupListing]:
-        """All groups, whichever broker coordinates them."""
-        return await self._groups.list_groups(all_brokers=True)
+    async def groups(self, access: Access = OPEN_ACCESS) -> list[GroupListing]:
+        """The groups that the client may describe, whichever broker coordinates them."""
+        found = await self._groups.list_groups(all_brokers=True)
+        if access.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+            return found
+        return [
+            each for each in found if access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)
+        ]
 
-    async def describe_group(self, group_id: str) -> GroupDetails:
+    async def describe_group(self, group_id: str, access: Access = OPEN_ACCESS) -> GroupDetails:
+        """The group, and its offsets in the topics that the client may describe."""
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
         committed = await self._with_coordinator(group_id, self._groups.committed_offsets(group_id))
         if not all(
@@ -192,7 +200,7 @@ class Administration:
             *(GroupOffset(topic_partition, NOT_COMMITTED) for topic_partition in assigned),
         ]
         known = [self._group_partition(each, rows) for each in offsets]
-        found = [each for each in known if each is not None]
+        found = [each for each in known if each is not None and _may_describe(access, each.topic)]
         return GroupDetails(description, sorted(found, key=lambda each: (each.topic, each.partition)))
 
     async def claim(
@@ -274,6 +282,10 @@ class Administration:
             row.end_offset,
             committed.metadata,
         )
+
+
+def _may_describe(access: Access, topic: str) -> bool:
+    return access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def _partition(row: PartitionRow, owner: InterfaceAddresses) -> PartitionDescription:

@@ -37,6 +37,8 @@ from millpond.records import (
     iter_records,
     read_header,
 )
+from millpond.security import OPEN_ACCESS, Access
+from millpond.security.requirements import require_creation
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.payloads import check_references
@@ -103,24 +105,37 @@ class MessageWriter:
         self._round_robin = 0
 
     async def produce(
-        self, topic: str, records: Sequence[Record], partition: int | None = None
+        self,
+        topic: str,
+        records: Sequence[Record],
+        partition: int | None = None,
+        *,
+        access: Access = OPEN_ACCESS,
     ) -> list[StoredMessage]:
         """Returns when all messages are durable. Without a partition, the key of each message determines it; messages
-        without a key go to a different partition for each request."""
-        return await (await self.submit(topic, records, partition))
+        without a key go to a different partition for each request. `access` decides whether a topic that does not exist
+        may be created; the right to write is not checked here."""
+        return await (await self.submit(topic, records, partition, access=access))
 
     async def submit(
-        self, topic: str, records: Sequence[Record], partition: int | None = None
+        self,
+        topic: str,
+        records: Sequence[Record],
+        partition: int | None = None,
+        *,
+        access: Access = OPEN_ACCESS,
     ) -> Awaitable[list[StoredMessage]]:
         """Accept messages; awaiting the returned object yields their results. See `produce`."""
         self.check_count(len(records))
         known = await self._find_topic(topic)
         if known is None:
-            planned = self.planned(topic)
+            planned = self.planned(topic, access)
             batches = await self._check_and_pack_new(planned, records, partition)
-            known = await self.topic(topic)
+            known = await self.topic(topic, access)
             if known.overrides or not known.partitions == planned.partitions == 1:
-                return await self.submit(topic, records, partition)  # owners and configs are known now
+                return await self.submit(
+                    topic, records, partition, access=access
+                )  # owners and configs are known now
         else:
             batches = await self._check_and_pack_existing(known, records, partition)
         appends = [(TopicPartition(known.id, each.partition), each.data) for each in batches]
@@ -177,17 +192,17 @@ class MessageWriter:
         return self._round_robin % topic.partitions
 
     async def batches_of(
-        self, messages: Sequence[NewMessage]
+        self, messages: Sequence[NewMessage], *, access: Access = OPEN_ACCESS
     ) -> tuple[dict[TopicPartition, bytes], list[AppendIndex]]:
         """For a joint append: the batches of each partition as one byte string, and for each message its partition and
         its index among the messages for that partition."""
         self.check_count(len(messages))
-        await self._check_before_creating(messages)
+        await self._check_before_creating(messages, access)
         records_by_partition: dict[TopicPartition, list[Record]] = {}
         indexes: list[AppendIndex] = []
         now_ms = self._clock.now_ms()
         for message in messages:
-            known = await self.topic(message.topic)
+            known = await self.topic(message.topic, access)
             self._round_robin += 1
             choice = PartitionChoice(
                 known.partitions, message.partition, self._round_robin % known.partitions
@@ -204,7 +219,7 @@ class MessageWriter:
             for topic_partition, records in records_by_partition.items()
         }, indexes
 
-    async def _check_before_creating(self, messages: Sequence[NewMessage]) -> None:
+    async def _check_before_creating(self, messages: Sequence[NewMessage], access: Access) -> None:
         """Like `_check_and_pack_new`: if any message would be refused, no topic is created for the others."""
         topics = {message.topic: await self._find_topic(message.topic) for message in messages}
         if all(topics.values()):
@@ -213,7 +228,7 @@ class MessageWriter:
             known = topics[message.topic]
             if known is None:
                 await self._check_and_pack_new(
-                    self.planned(message.topic), [message.record], message.partition
+                    self.planned(message.topic, access), [message.record], message.partition
                 )
             else:
                 check_partition(known, message.partition)
@@ -260,14 +275,16 @@ class MessageWriter:
             reason = f"{count} messages where 1 to {self._limits.produce_messages_max} are allowed"
             raise InvalidRequest(reason=reason)
 
-    async def submit_batch(self, topic: str, partition: int, data: Buffer) -> "asyncio.Future[AppendResult]":
+    async def submit_batch(
+        self, topic: str, partition: int, data: Buffer, *, access: Access = OPEN_ACCESS
+    ) -> "asyncio.Future[AppendResult]":
         """Accept one complete record batch from a producer, unchanged."""
         known = await self._find_topic(topic)
         if known is None:
-            planned = self.planned(topic)
+            planned = self.planned(topic, access)
             check_partition(planned, partition)
             await self._log.check_planned(planned, data)
-            known = await self.topic(topic)
+            known = await self.topic(topic, access)
         topic_partition = await self._log.find_partition(topic, partition)
         if self._log.topics.config(known.id).payloads:
             await self._check_batch_references(data)
@@ -293,21 +310,23 @@ class MessageWriter:
         else:
             await self._workers.run(check)
 
-    async def topic(self, name: str) -> Topic:
-        """The topic. Creates it if it does not exist and automatic creation is enabled."""
+    async def topic(self, name: str, access: Access = OPEN_ACCESS) -> Topic:
+        """The topic. Creates it if it does not exist, automatic creation is enabled, and the client may create it."""
         known = await self._find_topic(name)
         if known is not None:
             return known
         if not self._auto_create_topics:
             raise UnknownTopic(topic=name)
+        require_creation(access, name)
         return await self._create(name)
 
-    def planned(self, name: str) -> Topic:
+    def planned(self, name: str, access: Access = OPEN_ACCESS) -> Topic:
         """A topic that does not exist, as producing to it would create it. Creates nothing."""
         if not self._auto_create_topics:
             raise UnknownTopic(topic=name)
         if self._log.topics.knows(name):  # created a moment ago
             return self._log.topics.named(name)
+        require_creation(access, name)
         self._log.topics.check_new(name)
         return Topic(
             id=NO_TOPIC_ID,

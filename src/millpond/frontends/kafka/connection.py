@@ -52,7 +52,7 @@ class ConnectionHost(Protocol):
 
     services: Services
     authentication: AuthenticationRules
-    is_loopback: bool
+    is_private: bool
     metrics: KafkaMetrics
     staging: bytearray
 
@@ -131,7 +131,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._authentication = ConnectionAuthentication(
             self._server.authentication,
             self.host,
-            is_private=self.encrypted or self._server.is_loopback,
+            is_private=self.encrypted or self._server.is_private,
             certificate=self.peer_certificate,
         )
         self._limit_frames()

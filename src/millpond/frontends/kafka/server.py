@@ -33,12 +33,20 @@ class KafkaServer:
     listener: str
     """The listening address, as host:port."""
     authentication: AuthenticationRules
-    is_loopback: bool
-    """Whether only clients on this machine can connect."""
+    is_private: bool
+    """Whether others cannot read plain connections: they stay on this machine, or come from a proxy that ends TLS."""
 
-    def __init__(self, limits: KafkaLimits, metrics: KafkaMetrics, tls: ListenerTls | None = None) -> None:
+    def __init__(
+        self,
+        limits: KafkaLimits,
+        metrics: KafkaMetrics,
+        tls: ListenerTls | None = None,
+        *,
+        behind_tls_proxy: bool = False,
+    ) -> None:
         self._limits = limits
         self._tls = tls
+        self._behind_tls_proxy = behind_tls_proxy
         self.metrics = metrics
         self.staging = bytearray(STAGING_BYTES)
         self._connections: set[KafkaConnection] = set()
@@ -56,7 +64,7 @@ class KafkaServer:
         self._listener = await self._bind(host, port)
         bound: int = self._listener.sockets[0].getsockname()[1]
         self.listener = f"{host}:{bound}"
-        self.is_loopback = is_loopback(host)
+        self.is_private = self._behind_tls_proxy or is_loopback(host)
         return bound
 
     async def _bind(self, host: str, port: int) -> asyncio.Server | TlsListener:

@@ -1,18 +1,25 @@
-"""The `Admin` service: topics, positions, groups and the broker."""
+"""The `Admin` service: topics, positions, groups and the broker. `admin_security.py` has its other methods."""
 
 import uuid
 from collections.abc import Mapping
 
+from millpond.frontends.rpc.admin_security import SecurityMethods
+from millpond.frontends.rpc.context import Context
 from millpond.frontends.rpc.convert import NUMBER_MAX
-from millpond.frontends.rpc.memory import Context
+from millpond.frontends.rpc.guarding import guarded
+from millpond.frontends.rpc.rights import READ_GROUP, READ_TOPIC
 from millpond.groups import GroupListing
+from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.model.topics import Topic
+from millpond.security import Access
+from millpond.security.requirements import AUTHENTICATED, AnyOf, Needs, Shows
 from millpond.service import (
     Administration,
     GroupDetails,
     MessageWriter,
     PartitionDescription,
+    SecurityAdministration,
     TopicDetails,
 )
 from millpond.stubs import admin_pb2 as pb
@@ -20,33 +27,44 @@ from millpond.stubs import admin_pb2 as pb
 EVERYTHING = -1
 
 
-class AdminService:
+class AdminService(SecurityMethods):
     def __init__(
         self,
         administration: Administration,
         messages: MessageWriter,
+        security: SecurityAdministration,
         *,
         version: str,
         cluster_id: str,
         listeners: Mapping[str, str],
     ) -> None:
+        super().__init__(security)
         self._administration = administration
         self._messages = messages
         self._version = version
         self._cluster_id = cluster_id
         self._listeners = listeners
 
+    @guarded(
+        AnyOf(
+            Needs(AclOperation.CREATE, ResourceType.TOPIC, of="name"),
+            Needs(AclOperation.CREATE, ResourceType.CLUSTER),
+        )
+    )
     async def create_topic(self, request: pb.CreateTopicRequest, _: Context) -> pb.Topic:
         count = request.partitions or None
         return _topic(await self._administration.create_topic(request.name, count, dict(request.configs)))
 
-    async def list_topics(self, _: pb.ListTopicsRequest, __: Context) -> pb.ListTopicsResponse:
-        return pb.ListTopicsResponse(topics=[_topic(topic) for topic in self._administration.topics()])
+    @guarded(Shows(AclOperation.DESCRIBE, ResourceType.TOPIC))
+    async def list_topics(self, _: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
+        found = self._administration.topics(context.access)
+        return pb.ListTopicsResponse(topics=[_topic(topic) for topic in found])
 
-    async def describe_topic(self, request: pb.DescribeTopicRequest, _: Context) -> pb.TopicDescription:
+    @guarded(Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="name"))
+    async def describe_topic(self, request: pb.DescribeTopicRequest, context: Context) -> pb.TopicDescription:
         if request.create:
-            await self._messages.topic(request.name)
-        found = await self._described(request)
+            await self._messages.topic(request.name, context.access)
+        found = await self._described(request, context.access)
         return pb.TopicDescription(
             topic=_topic(found.topic),
             partitions=[_partition(each) for each in found.partitions],
@@ -57,14 +75,19 @@ class AdminService:
             brokers=[each["grpc"] for each in found.brokers if "grpc" in each],
         )
 
-    async def _described(self, request: pb.DescribeTopicRequest) -> TopicDetails:
+    async def _described(self, request: pb.DescribeTopicRequest, access: Access) -> TopicDetails:
         try:
             return await self._administration.describe_topic(request.name)
         except UnknownTopic:
             if not request.plan:
                 raise
-            return self._administration.describe_planned(self._messages.planned(request.name))
+            return self._administration.describe_planned(self._messages.planned(request.name, access))
 
+    @guarded(
+        Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="name"),
+        Needs(AclOperation.ALTER, ResourceType.TOPIC, of="name", when=("partitions",)),
+        Needs(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, of="name", when=("set", "reset")),
+    )
     async def alter_topic(self, request: pb.AlterTopicRequest, _: Context) -> pb.Topic:
         changes: dict[str, str | None] = {**dict(request.set), **dict.fromkeys(request.reset)}
         if len(changes) < len(request.set) + len(request.reset):
@@ -72,10 +95,12 @@ class AdminService:
         count = request.partitions or None
         return _topic(await self._administration.alter_topic(request.name, count=count, changes=changes))
 
+    @guarded(Needs(AclOperation.DELETE, ResourceType.TOPIC, of="name"))
     async def delete_topic(self, request: pb.DeleteTopicRequest, _: Context) -> pb.DeleteTopicResponse:
         await self._administration.delete_topic(request.name)
         return pb.DeleteTopicResponse()
 
+    @guarded(Needs(AclOperation.DELETE, ResourceType.TOPIC, of="topic"))
     async def delete_messages(
         self, request: pb.DeleteMessagesRequest, _: Context
     ) -> pb.DeleteMessagesResponse:
@@ -83,6 +108,7 @@ class AdminService:
         oldest = await self._administration.delete_records(request.topic, request.partition, before)
         return pb.DeleteMessagesResponse(oldest=oldest + 1)
 
+    @guarded(Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="topic"))
     async def find_by_time(self, request: pb.FindByTimeRequest, _: Context) -> pb.FindByTimeResponse:
         found = await self._administration.describe_topic(request.topic)
         offsets = [
@@ -91,12 +117,16 @@ class AdminService:
         ]
         return pb.FindByTimeResponse(numbers=[offset + 1 for offset in offsets])
 
-    async def list_groups(self, _: pb.ListGroupsRequest, __: Context) -> pb.ListGroupsResponse:
-        return pb.ListGroupsResponse(groups=[_group(each) for each in await self._administration.groups()])
+    @guarded(Shows(AclOperation.DESCRIBE, ResourceType.GROUP))
+    async def list_groups(self, _: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
+        found = await self._administration.groups(context.access)
+        return pb.ListGroupsResponse(groups=[_group(each) for each in found])
 
-    async def describe_group(self, request: pb.DescribeGroupRequest, _: Context) -> pb.GroupDescription:
-        return _group_description(await self._administration.describe_group(request.name))
+    @guarded(Needs(AclOperation.DESCRIBE, ResourceType.GROUP, of="name"))
+    async def describe_group(self, request: pb.DescribeGroupRequest, context: Context) -> pb.GroupDescription:
+        return _group_description(await self._administration.describe_group(request.name, context.access))
 
+    @guarded(READ_GROUP, READ_TOPIC)
     async def commit_positions(
         self, request: pb.CommitPositionsRequest, _: Context
     ) -> pb.CommitPositionsResponse:
@@ -104,6 +134,7 @@ class AdminService:
         await self._administration.commit(request.group, request.topic, offsets, reader=request.reader)
         return pb.CommitPositionsResponse()
 
+    @guarded(READ_GROUP, READ_TOPIC)
     async def claim_positions(
         self, request: pb.ClaimPositionsRequest, _: Context
     ) -> pb.ClaimPositionsResponse:
@@ -116,16 +147,18 @@ class AdminService:
         )
         return pb.ClaimPositionsResponse(lease_ms=lease_ms)
 
+    @guarded(Needs(AclOperation.DELETE, ResourceType.GROUP, of="name"))
     async def delete_group(self, request: pb.DeleteGroupRequest, _: Context) -> pb.DeleteGroupResponse:
         await self._administration.delete_group(request.name)
         return pb.DeleteGroupResponse()
 
-    async def describe_broker(self, _: pb.DescribeBrokerRequest, __: Context) -> pb.BrokerDescription:
+    @guarded(AUTHENTICATED)
+    async def describe_broker(self, _: pb.DescribeBrokerRequest, context: Context) -> pb.BrokerDescription:
         return pb.BrokerDescription(
             version=self._version,
             cluster_id=self._cluster_id,
             listeners=self._listeners,
-            topics=len(self._administration.topics()),
+            topics=len(self._administration.topics(context.access)),
         )
 
 

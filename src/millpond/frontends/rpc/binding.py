@@ -1,27 +1,33 @@
 """Binds a service of the schema and the object that implements it to gRPC handlers.
 
-The object must have a method for each method of the service, named in snake case. Only this module turns
-errors into gRPC statuses. An unexpected error is logged and returned as INTERNAL, without its text. Requests
-are decoded here as well: gRPC would respond to malformed requests with UNKNOWN and log a traceback for each.
+The object must have a method for each method of the service, named in snake case, which declares the rights that it
+needs. Here they are checked before it is called, and for every request of a stream. Errors become gRPC statuses; an
+unexpected error is logged and returned as INTERNAL, without its text. Requests are decoded here as well: gRPC would
+respond to malformed requests with UNKNOWN and log a traceback for each.
 """
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError
 
-from millpond.frontends.rpc.errors import DETAILS_KEY, refusal_of, snake_case, status_of
-from millpond.frontends.rpc.memory import Context, RequestAdmission
-from millpond.model.errors import Defect, InvalidRequest, MillpondError
+from millpond.frontends.rpc.context import Context, GrpcContext
+from millpond.frontends.rpc.errors import snake_case
+from millpond.frontends.rpc.guarding import CallGuards, CheckedRequests, rule_of
+from millpond.frontends.rpc.memory import RequestAdmission
+from millpond.frontends.rpc.outcomes import CallOutcomes
+from millpond.model.errors import InvalidRequest
 from millpond.observability.metrics import AnswerMetrics
+from millpond.security import OPEN_ACCESS
+from millpond.security.guards import Guard
+from millpond.security.requirements import Rule
 
 DecodeRequest = Callable[[bytes], Any]
-OK: Final = grpc.StatusCode.OK.name
-logger = logging.getLogger(__name__)
+Accept = Callable[[Any, Guard | None], Any]
+"""Decodes and checks a request, or wraps the requests of a stream so that each of them is decoded and checked."""
 
 
 def bind(
@@ -29,12 +35,13 @@ def bind(
     servicer: object,
     admission: RequestAdmission,
     metrics: AnswerMetrics,
+    guards: CallGuards,
     *,
     retry_after_ms: int,
 ) -> grpc.GenericRpcHandler:
     handlers = {
         method.name: _handler(
-            method, servicer, admission, _Outcomes(method.full_name, metrics, retry_after_ms)
+            method, servicer, admission, guards, CallOutcomes(method.full_name, metrics, retry_after_ms)
         )
         for method in service.methods
     }
@@ -42,28 +49,36 @@ def bind(
 
 
 def _handler(
-    method: MethodDescriptor, servicer: object, admission: RequestAdmission, outcomes: "_Outcomes"
+    method: MethodDescriptor,
+    servicer: object,
+    admission: RequestAdmission,
+    guards: CallGuards,
+    outcomes: CallOutcomes,
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    call = getattr(servicer, snake_case(method.name).lower())
+    handler = getattr(servicer, snake_case(method.name).lower())
+    call = _BoundMethod(handler, rule_of(handler), guards, outcomes)
     decode = _decoder(method)
     encode = message_factory.GetMessageClass(method.output_type).SerializeToString
     if method.client_streaming and not method.server_streaming:
-        collecting = _single(
-            call,
-            lambda requests: _each(decode, requests, admission),
-            admission,
-            outcomes,
-            size_of=lambda _: 0,
-        )
+        collecting = _single(call, _each_watched(decode, admission, guards), admission, size_of=lambda _: 0)
         return grpc.stream_unary_rpc_method_handler(collecting, None, encode)
     if method.client_streaming:
-        respond = _streaming(call, lambda requests: _each(decode, requests, admission), admission, outcomes)
+        respond = _streaming(call, _each_accepted(decode, admission), admission)
         return grpc.stream_stream_rpc_method_handler(respond, None, encode)
     if method.server_streaming:
         # A separate `RequestAdmission`, because shutdown does not wait for these calls.
-        following = _streaming(call, decode, RequestAdmission(0), outcomes)
+        following = _streaming(call, _accepted(decode), RequestAdmission(0))
         return grpc.unary_stream_rpc_method_handler(following, None, encode)
-    return grpc.unary_unary_rpc_method_handler(_single(call, decode, admission, outcomes), None, encode)
+    return grpc.unary_unary_rpc_method_handler(_single(call, _accepted(decode), admission), None, encode)
+
+
+class _BoundMethod(NamedTuple):
+    """What a call of one method needs."""
+
+    handler: Callable[[Any, Context], Any]
+    rule: Rule
+    guards: CallGuards
+    outcomes: CallOutcomes
 
 
 def _decoder(method: MethodDescriptor) -> DecodeRequest:
@@ -78,6 +93,35 @@ def _decoder(method: MethodDescriptor) -> DecodeRequest:
     return decode
 
 
+def _accepted(decode: DecodeRequest) -> Accept:
+    def accept(data: bytes, guard: Guard | None) -> Any:
+        request = decode(data)
+        if guard is not None:
+            guard.require(request)
+        return request
+
+    return accept
+
+
+def _each_accepted(decode: DecodeRequest, admission: RequestAdmission) -> Accept:
+    def accept(requests: AsyncIterator[bytes], guard: Guard | None) -> AsyncIterator[Any]:
+        decoded = _each(decode, requests, admission)
+        return decoded if guard is None else CheckedRequests(decoded, guard)
+
+    return accept
+
+
+def _each_watched(decode: DecodeRequest, admission: RequestAdmission, guards: CallGuards) -> Accept:
+    """Also interrupts the wait for the next request when the client loses its rights."""
+    accept_each = _each_accepted(decode, admission)
+
+    def accept(requests: AsyncIterator[bytes], guard: Guard | None) -> AsyncIterator[Any]:
+        accepted: AsyncIterator[Any] = accept_each(requests, guard)
+        return accepted if guard is None else guards.streams.while_allowed(accepted, guard)
+
+    return accept
+
+
 async def _each(
     decode: DecodeRequest, requests: AsyncIterator[bytes], admission: RequestAdmission
 ) -> AsyncIterator[Any]:
@@ -86,68 +130,46 @@ async def _each(
             yield decode(data)
 
 
-class _Outcomes:
-    """Records how the calls of one method end."""
-
-    def __init__(self, method: str, metrics: AnswerMetrics, retry_after_ms: int) -> None:
-        self._method = method
-        self._metrics = metrics
-        self._retry_after_ms = retry_after_ms
-
-    def done(self) -> None:
-        self._metrics.answered(self._method, OK)
-
-    async def refuse(self, context: Context, error: Exception) -> None:
-        if not isinstance(error, MillpondError):
-            logger.error(
-                "unexpected error in gRPC request",
-                exc_info=error,
-                extra={"request": self._method, "error": error},
-            )
-            error = Defect(reason="see the broker's log")
-        refusal = refusal_of(error)
-        self._metrics.answered(self._method, refusal.code.name)
-        details = ((DETAILS_KEY, status_of(refusal, self._retry_after_ms)),)
-        await context.abort(refusal.code, refusal.message, details)
-
-
 def _single(
-    call: Callable[[Any, Context], Awaitable[Any]],
-    decode: Callable[[Any], Any],
-    admission: RequestAdmission,
-    outcomes: _Outcomes,
-    *,
-    size_of: Callable[[Any], int] = len,
-) -> Callable[[Any, Context], Awaitable[Any]]:
-    async def respond(given: Any, context: Context) -> Any:
+    call: _BoundMethod, accept: Accept, admission: RequestAdmission, *, size_of: Callable[[Any], int] = len
+) -> Callable[[Any, GrpcContext], Awaitable[Any]]:
+    async def respond(given: Any, context: GrpcContext) -> Any:
         try:
             with admission.call(), admission.admitted(size_of(given)):
-                response = await call(decode(given), context)
-            outcomes.done()
+                guard = await call.guards.guard(context, call.rule)
+                response = await call.handler(accept(given, guard), _context(guard, context))
+                if guard is not None and call.rule.waits:
+                    guard.check()
+            call.outcomes.done()
             return response
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
         except Exception as error:  # noqa: BLE001  # every error must reach the client as a status
-            await outcomes.refuse(context, error)
+            await call.outcomes.refuse(context, error)
 
     return respond
 
 
 def _streaming(
-    call: Callable[[Any, Context], AsyncIterator[Any]],
-    decode: Callable[[Any], Any],
-    admission: RequestAdmission,
-    outcomes: _Outcomes,
-) -> Callable[[Any, Context], AsyncIterator[Any]]:
-    async def respond(given: Any, context: Context) -> AsyncIterator[Any]:
+    call: _BoundMethod, accept: Accept, admission: RequestAdmission
+) -> Callable[[Any, GrpcContext], AsyncIterator[Any]]:
+    async def respond(given: Any, context: GrpcContext) -> AsyncIterator[Any]:
         try:
             with admission.call():
-                async for each in call(decode(given), context):
+                guard = await call.guards.guard(context, call.rule)
+                responses = call.handler(accept(given, guard), _context(guard, context))
+                if guard is not None:
+                    responses = call.guards.streams.while_allowed(responses, guard)
+                async for each in responses:
                     yield each
-            outcomes.done()
+            call.outcomes.done()
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
         except Exception as error:  # noqa: BLE001  # every error must reach the client as a status
-            await outcomes.refuse(context, error)
+            await call.outcomes.refuse(context, error)
 
     return respond
+
+
+def _context(guard: Guard | None, context: GrpcContext) -> Context:
+    return Context(OPEN_ACCESS if guard is None else guard.access, context)

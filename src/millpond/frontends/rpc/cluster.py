@@ -1,6 +1,10 @@
 """The gRPC service `Cluster`: reports what each broker owns and triggers handovers."""
 
-from millpond.frontends.rpc.memory import Context
+from millpond.frontends.rpc.context import Context
+from millpond.frontends.rpc.guarding import guarded
+from millpond.frontends.rpc.rights import ALTER_CLUSTER, DESCRIBE_CLUSTER
+from millpond.model.acls import AclOperation, ResourceType
+from millpond.security.requirements import Needs
 from millpond.service import BrokerStatus, ClusterAdministration, ClusterStatus
 from millpond.stubs import cluster_pb2 as pb
 
@@ -10,16 +14,20 @@ class ClusterService:
         self._cluster = cluster
         self._cluster_id = cluster_id
 
+    @guarded(Needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER))
     async def look(self, _: pb.LookRequest, __: Context) -> pb.LookResponse:
         await self._cluster.refresh()
         return pb.LookResponse()
 
+    @guarded(DESCRIBE_CLUSTER)
     async def status(self, _: pb.ClusterStatusRequest, __: Context) -> pb.ClusterStatus:
         return self._encoded(await self._cluster.status())
 
+    @guarded(ALTER_CLUSTER)
     async def drain(self, request: pb.DrainRequest, _: Context) -> pb.ClusterStatus:
         return self._encoded(await self._cluster.drain(request.node_id, undo=request.undo))
 
+    @guarded(ALTER_CLUSTER)
     async def rebalance(self, _: pb.RebalanceRequest, __: Context) -> pb.ClusterStatus:
         return self._encoded(await self._cluster.rebalance())
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 
+from millpond.frontends.rpc.context import Context
 from millpond.frontends.rpc.convert import (
     BYTES_DEFAULT,
     MESSAGES_DEFAULT,
@@ -15,12 +16,17 @@ from millpond.frontends.rpc.convert import (
     size_of,
 )
 from millpond.frontends.rpc.errors import error_message
+from millpond.frontends.rpc.guarding import guarded
 from millpond.frontends.rpc.limits import RpcLimits
-from millpond.frontends.rpc.memory import Context, ResponseMemory
+from millpond.frontends.rpc.memory import ResponseMemory
 from millpond.frontends.rpc.ordered_results import OrderedResults
+from millpond.frontends.rpc.rights import READ_TOPIC, WRITE_TOPIC
 from millpond.log import AppendResult, Transactions
-from millpond.model.errors import InvalidRequest, MillpondError, Stopping
+from millpond.model.acls import AclOperation, ResourceType
+from millpond.model.errors import InvalidRequest, MillpondError, NotAuthorized, Stopping
 from millpond.records import read_header
+from millpond.security import Access
+from millpond.security.requirements import AnyOf, Needs, NeedsSomewhere
 from millpond.service import OLDEST, MessageWriter, Poller, PollRequest, PollResult, StoredMessage
 from millpond.stubs import log_pb2
 
@@ -55,16 +61,18 @@ class LogService:
 
     # -- produce --------------------------------------------------------------------------------------------------
 
-    async def produce(self, request: log_pb2.ProduceRequest, _: Context) -> log_pb2.ProduceResponse:
-        return await (await self._submit(request))
+    @guarded(WRITE_TOPIC)
+    async def produce(self, request: log_pb2.ProduceRequest, context: Context) -> log_pb2.ProduceResponse:
+        return await (await self._submit(request, context.access))
 
+    @guarded(WRITE_TOPIC, per_request=True)
     async def produce_stream(
-        self, requests: AsyncIterator[log_pb2.ProduceRequest], _: Context
+        self, requests: AsyncIterator[log_pb2.ProduceRequest], context: Context
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
         """One task reads and submits requests in order; this one sends results in order, all that are ready
         per response."""
         results: OrderedResults[log_pb2.ProduceResult] = OrderedResults(self._limits.stream_requests_max)
-        reading = asyncio.create_task(self._read_stream(requests, results))
+        reading = asyncio.create_task(self._read_stream(requests, results, context.access))
         self._streams.add(reading)
         reading.add_done_callback(self._streams.discard)
         try:
@@ -77,46 +85,68 @@ class LogService:
             raise Stopping
         reading.result()
 
+    @guarded(
+        AnyOf(
+            Needs(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+            NeedsSomewhere(AclOperation.WRITE, ResourceType.TOPIC),
+        )
+    )
     async def init_producer(
         self, _: log_pb2.InitProducerRequest, __: Context
     ) -> log_pb2.InitProducerResponse:
         return log_pb2.InitProducerResponse(producer_id=await self._transactions.new_producer_id())
 
     async def _read_stream(
-        self, requests: AsyncIterator[log_pb2.ProduceRequest], results: OrderedResults[log_pb2.ProduceResult]
+        self,
+        requests: AsyncIterator[log_pb2.ProduceRequest],
+        results: OrderedResults[log_pb2.ProduceResult],
+        access: Access,
     ) -> None:
         try:
-            async for request in requests:
-                try:
-                    outcome: ProduceOutcome = await self._submit(request)
-                except MillpondError as error:
-                    outcome = error
+            while (outcome := await self._next_outcome(requests, access)) is not None:
                 await results.put(asyncio.ensure_future(self._result(outcome)))
         finally:
             results.end()
 
-    async def _submit(self, request: log_pb2.ProduceRequest) -> Awaitable[log_pb2.ProduceResponse]:
+    async def _next_outcome(
+        self, requests: AsyncIterator[log_pb2.ProduceRequest], access: Access
+    ) -> ProduceOutcome | None:
+        """None at the end of the stream. A request to a topic that the client may not write to is refused like any
+        other wrong request, and the stream continues."""
+        try:
+            request = await anext(requests)
+        except StopAsyncIteration:
+            return None
+        except NotAuthorized as error:
+            return error
+        try:
+            return await self._submit(request, access)
+        except MillpondError as error:
+            return error
+
+    async def _submit(
+        self, request: log_pb2.ProduceRequest, access: Access
+    ) -> Awaitable[log_pb2.ProduceResponse]:
         """Submit a request. When this returns, its place in the order of appends is fixed."""
         if self._stopping:
             raise Stopping
         partition = request.partition if request.HasField("partition") else None
         if request.batch:
-            return await self._submit_batch(request, partition)
+            return await self._submit_batch(request, partition, access)
         self._messages.check_count(len(request.messages))
         records = [record_of(message) for message in request.messages]
-        return _produced(await self._messages.submit(request.topic, records, partition))
+        return _produced(await self._messages.submit(request.topic, records, partition, access=access))
 
     async def _submit_batch(
-        self, request: log_pb2.ProduceRequest, partition: int | None
+        self, request: log_pb2.ProduceRequest, partition: int | None, access: Access
     ) -> Awaitable[log_pb2.ProduceResponse]:
         if partition is None or request.messages:
             raise InvalidRequest(reason="a batch needs a partition, and no messages beside it")
         header = read_header(request.batch)
         if header.is_transactional or header.is_control:
             raise InvalidRequest(reason="transactional batches are taken over the Kafka protocol only")
-        return _appended(
-            await self._messages.submit_batch(request.topic, partition, request.batch), partition
-        )
+        appending = await self._messages.submit_batch(request.topic, partition, request.batch, access=access)
+        return _appended(appending, partition)
 
     async def _result(self, outcome: ProduceOutcome) -> log_pb2.ProduceResult:
         try:
@@ -128,11 +158,13 @@ class LogService:
 
     # -- consume --------------------------------------------------------------------------------------------------
 
+    @guarded(READ_TOPIC, waits=True)
     async def poll(self, request: log_pb2.PollRequest, context: Context) -> log_pb2.PollResponse:
         polled = await self._poll(poll_request(request), as_batches=request.as_batches)
         self._response_memory.hold_until_sent(size_of(polled), context)
         return poll_response(polled)
 
+    @guarded(READ_TOPIC)
     async def consume(
         self, request: log_pb2.ConsumeRequest, _: Context
     ) -> AsyncIterator[log_pb2.PollResponse]:

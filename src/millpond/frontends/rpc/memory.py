@@ -7,13 +7,10 @@ are in memory, the smaller the next ones get. Clients that do not read their res
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
 
-import grpc
-
+from millpond.frontends.rpc.context import Context
 from millpond.model.errors import Overloaded
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 SHARE = 16
 """One response gets at most this fraction of the remaining memory."""
 
@@ -83,4 +80,4 @@ class ResponseMemory:
     def hold_until_sent(self, size: int, context: Context) -> None:
         """For the response of a unary call: gRPC reports when the call is done."""
         self.hold(size)
-        context.add_done_callback(lambda _: self.hold(-size))  # type: ignore[arg-type]  # any callable works
+        context.add_done_callback(lambda: self.hold(-size))

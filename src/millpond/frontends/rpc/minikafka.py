@@ -5,10 +5,15 @@ service limits the response, and the next poll continues from there. A position 
 not an error: below it, reading starts at the oldest message; above it, the response is empty.
 """
 
+from millpond.frontends.rpc.context import Context
 from millpond.frontends.rpc.convert import size_of
-from millpond.frontends.rpc.memory import Context, ResponseMemory
+from millpond.frontends.rpc.guarding import guarded
+from millpond.frontends.rpc.memory import ResponseMemory
+from millpond.frontends.rpc.rights import READ_TOPIC
+from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import InvalidRequest
 from millpond.records import Record
+from millpond.security.requirements import Needs
 from millpond.service import MessageWriter, Poller, PollRequest, PollResult
 from millpond.stubs import minikafka_pb2 as pb
 
@@ -25,13 +30,17 @@ class MiniKafkaService:
         self._poller = poller
         self._response_memory = response_memory
 
-    async def produce(self, request: pb.ProduceRequest, _: Context) -> pb.MsgNumber:
+    @guarded(Needs(AclOperation.WRITE, ResourceType.TOPIC, of="topic.topic"))
+    async def produce(self, request: pb.ProduceRequest, context: Context) -> pb.MsgNumber:
         if not request.HasField("topic") or not request.HasField("payload"):
             raise InvalidRequest(reason="a topic and a payload must be given")
         record = Record(value=request.payload.payload)
-        [stored] = await self._messages.produce(request.topic.topic, [record], PARTITION)
+        [stored] = await self._messages.produce(
+            request.topic.topic, [record], PARTITION, access=context.access
+        )
         return _number(stored.offset + 1)
 
+    @guarded(READ_TOPIC)
     async def poll(self, request: pb.PollRequest, context: Context) -> pb.PollResponse:
         if not request.HasField("read_from"):
             raise InvalidRequest(reason="a number to read from must be given")

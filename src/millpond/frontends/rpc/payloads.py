@@ -3,8 +3,13 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
-from millpond.frontends.rpc.memory import Context, ResponseMemory
+from millpond.frontends.rpc.context import Context
+from millpond.frontends.rpc.guarding import guarded
+from millpond.frontends.rpc.memory import ResponseMemory
+from millpond.frontends.rpc.rights import READ_TOPIC, WRITE_TOPIC
+from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import InvalidRequest, MillpondError
+from millpond.security.requirements import Needs
 from millpond.service import PayloadTransfers, TransferTarget
 from millpond.stubs import payloads_pb2 as pb
 
@@ -17,13 +22,16 @@ class PayloadService:
         self._payloads = payloads
         self._response_memory = response_memory
 
+    @guarded(WRITE_TOPIC)
     async def upload_place(self, request: pb.UploadPlaceRequest, _: Context) -> pb.PayloadPlace:
         size = request.size_bytes or None
         return _payload_place(await self._payloads.upload_place(request.topic, request.id, size))
 
+    @guarded(READ_TOPIC)
     async def download_place(self, request: pb.DownloadPlaceRequest, _: Context) -> pb.PayloadPlace:
         return _payload_place(await self._payloads.download_place(request.topic, request.id))
 
+    @guarded(Needs(AclOperation.WRITE, ResourceType.TOPIC, of="payload.topic"))
     async def upload(self, requests: AsyncIterator[pb.UploadRequest], _: Context) -> pb.UploadResponse:
         first = await anext(requests, None)
         if first is None or not first.HasField("payload"):
@@ -40,6 +48,7 @@ class PayloadService:
             raise
         return pb.UploadResponse(reference=str(stored))
 
+    @guarded(READ_TOPIC)
     async def download(self, request: pb.DownloadRequest, _: Context) -> AsyncIterator[pb.DownloadResponse]:
         body = await self._payloads.read(request.topic, request.id)
         async for piece in body.pieces:

@@ -3,13 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+from millpond.frontends.rpc.context import Context
 from millpond.frontends.rpc.convert import NUMBER_MAX, record_of
+from millpond.frontends.rpc.guarding import guarded
 from millpond.frontends.rpc.limits import RpcLimits
-from millpond.frontends.rpc.memory import Context, ResponseMemory
+from millpond.frontends.rpc.memory import ResponseMemory
+from millpond.frontends.rpc.rights import (
+    READ_SUBSCRIPTION,
+    READ_TOPIC,
+    SUBSCRIPTION,
+    WRITE_DEAD_LETTERS,
+    WRITE_TOPIC,
+)
 from millpond.frontends.rpc.subscribe_stream import ACK_RESULT_CODES, FIELDS_AFTER_ATTACH, SubscribeStream
 from millpond.frontends.rpc.subscriptions import config_text, subscription_of, subscription_state
+from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import InvalidRequest, Stopping
 from millpond.queues import AckResult, QueueLimits, Queues, StartAt, SubscriptionStart
+from millpond.security import Access
+from millpond.security.requirements import SEPARATOR, Needs, Shows
 from millpond.service import Administration, MessageWriter, NewMessage
 from millpond.stubs import queue_pb2 as pb
 
@@ -45,46 +57,61 @@ class QueueService:
 
     # -- subscriptions ----------------------------------------------------------------------------------------
 
+    @guarded(READ_SUBSCRIPTION, READ_TOPIC, WRITE_DEAD_LETTERS)
     async def create_subscription(self, request: pb.CreateSubscriptionRequest, _: Context) -> pb.Subscription:
         start, config = _start(request.start), dict(request.config)
         return subscription_of(
             request.topic, await self._queues.create(request.topic, request.name, config, start)
         )
 
+    @guarded(Needs(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, of=SUBSCRIPTION), WRITE_DEAD_LETTERS)
     async def alter_subscription(self, request: pb.AlterSubscriptionRequest, _: Context) -> pb.Subscription:
         altered = await self._queues.alter(request.topic, request.name, dict(request.config))
         return subscription_of(request.topic, altered)
 
+    @guarded(Needs(AclOperation.DELETE, ResourceType.GROUP, of=SUBSCRIPTION))
     async def delete_subscription(
         self, request: pb.DeleteSubscriptionRequest, _: Context
     ) -> pb.DeleteSubscriptionResponse:
         await self._queues.delete(request.topic, request.name)
         return pb.DeleteSubscriptionResponse()
 
+    @guarded(
+        Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="topic", when=("topic",)),
+        Shows(AclOperation.DESCRIBE, ResourceType.GROUP),
+    )
     async def list_subscriptions(
-        self, request: pb.ListSubscriptionsRequest, _: Context
+        self, request: pb.ListSubscriptionsRequest, context: Context
     ) -> pb.ListSubscriptionsResponse:
         if request.topic:
             found = [(request.topic, each) for each in await self._queues.all_of(request.topic)]
         else:
             found = await self._queues.all()
-        return pb.ListSubscriptionsResponse(subscriptions=[subscription_of(*each) for each in found])
+        shown = [(topic, each) for topic, each in found if _may_describe(context.access, topic, each.name)]
+        return pb.ListSubscriptionsResponse(subscriptions=[subscription_of(*each) for each in shown])
 
+    @guarded(READ_SUBSCRIPTION, READ_TOPIC)
     async def reset_subscription(
         self, request: pb.ResetSubscriptionRequest, _: Context
     ) -> pb.ResetSubscriptionResponse:
         await self._queues.reset(request.topic, request.name, _start(request.start))
         return pb.ResetSubscriptionResponse()
 
+    @guarded(READ_SUBSCRIPTION, READ_TOPIC)
     async def unblock(self, request: pb.UnblockRequest, _: Context) -> pb.UnblockResponse:
         return pb.UnblockResponse(unblocked=await self._queues.unblock(request.topic, request.name))
 
+    @guarded(READ_SUBSCRIPTION, READ_TOPIC, WRITE_TOPIC)
     async def redrive_dead_letters(
         self, request: pb.RedriveDeadLettersRequest, _: Context
     ) -> pb.RedriveDeadLettersResponse:
         redriven = await self._queues.redrive(request.topic, request.name, request.messages_max)
         return pb.RedriveDeadLettersResponse(redriven=redriven)
 
+    @guarded(
+        Needs(AclOperation.DESCRIBE, ResourceType.GROUP, of=SUBSCRIPTION),
+        Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="topic"),
+    )
     async def describe_subscription(
         self, request: pb.DescribeSubscriptionRequest, _: Context
     ) -> pb.SubscriptionState:
@@ -93,6 +120,10 @@ class QueueService:
 
     # -- consumers --------------------------------------------------------------------------------------------
 
+    @guarded(
+        Needs(AclOperation.READ, ResourceType.GROUP, of=("attach.topic", "attach.subscription")),
+        Needs(AclOperation.READ, ResourceType.TOPIC, of="attach.topic"),
+    )
     async def subscribe(
         self, requests: AsyncIterator[pb.SubscribeRequest], context: Context
     ) -> AsyncIterator[pb.SubscribeResponse]:
@@ -102,7 +133,7 @@ class QueueService:
         attachment = await self._queues.attach(attach.topic, attach.subscription, attach.consumer)
         stream = SubscribeStream(self._queues, attachment, attach, self._limits, self._queue_limits)
         self._streams.add(stream)
-        context.add_done_callback(lambda _: self._end(stream))  # type: ignore[arg-type]  # any callable works
+        context.add_done_callback(lambda: self._end(stream))
         if self._stopping:
             raise Stopping
         yield await self._attached(attach.topic, stream)
@@ -128,7 +159,12 @@ class QueueService:
             raise InvalidRequest(reason="the first request of a consumer attaches, and has no other fields")
         return first.attach
 
-    async def commit(self, request: pb.CommitRequest, _: Context) -> pb.CommitResponse:
+    @guarded(
+        Needs(AclOperation.READ, ResourceType.GROUP, of=("topic", "subscription")),
+        READ_TOPIC,
+        Needs(AclOperation.WRITE, ResourceType.TOPIC, of="messages.topic"),
+    )
+    async def commit(self, request: pb.CommitRequest, context: Context) -> pb.CommitResponse:
         count = len(request.acks)
         if count > self._queue_limits.acks_per_request_max:
             limit = self._queue_limits.acks_per_request_max
@@ -138,7 +174,9 @@ class QueueService:
         if any(each is not AckResult.OK for each in results):  # a refused commit must not create topics
             return pb.CommitResponse(answers=[ACK_RESULT_CODES[each] for each in results])
         new = [_new_message(each) for each in request.messages]
-        appends, append_indexes = await self._messages.batches_of(new) if new else ({}, [])
+        appends, append_indexes = (
+            await self._messages.batches_of(new, access=context.access) if new else ({}, [])
+        )
         results, appended = await self._queues.commit(*commit, appends)
         response = pb.CommitResponse(answers=[ACK_RESULT_CODES[each] for each in results])
         for topic_partition, ordinal in append_indexes if appended else ():
@@ -151,6 +189,10 @@ class QueueService:
         brokers = dict.fromkeys(each.owner.get("grpc", "") for each in found.partitions)
         config = config_text(stream.attachment.subscription)
         return pb.SubscribeResponse(attached=pb.Attached(brokers=filter(None, brokers), config=config))
+
+
+def _may_describe(access: Access, topic: str, subscription: str) -> bool:
+    return access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, f"{topic}{SEPARATOR}{subscription}")
 
 
 def _new_message(appended: pb.Appended) -> NewMessage:

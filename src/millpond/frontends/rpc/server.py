@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import grpc
@@ -13,16 +13,27 @@ from grpc_reflection.v1alpha import reflection
 from millpond.frontends.rpc.admin import AdminService
 from millpond.frontends.rpc.binding import bind
 from millpond.frontends.rpc.cluster import ClusterService
+from millpond.frontends.rpc.guarding import CallGuards
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.rpc.log import LogService
 from millpond.frontends.rpc.memory import RequestAdmission, ResponseMemory
 from millpond.frontends.rpc.minikafka import MiniKafkaService
+from millpond.frontends.rpc.outcomes import CallOutcomes
 from millpond.frontends.rpc.payloads import PayloadService
 from millpond.frontends.rpc.queue import QueueService
+from millpond.frontends.rpc.unbound import UNKNOWN_METHOD, GuardedReflection, UnknownMethods
 from millpond.log import Transactions
 from millpond.observability.metrics import AnswerMetrics
 from millpond.queues import QueueLimits, Queues
-from millpond.service import Administration, ClusterAdministration, MessageWriter, PayloadTransfers, Poller
+from millpond.security.gate import Gate
+from millpond.service import (
+    Administration,
+    ClusterAdministration,
+    MessageWriter,
+    PayloadTransfers,
+    Poller,
+    SecurityAdministration,
+)
 from millpond.stubs import admin_pb2, cluster_pb2, log_pb2, minikafka_pb2, payloads_pb2, queue_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
@@ -32,6 +43,7 @@ PAYLOADS = payloads_pb2.DESCRIPTOR.services_by_name["Payloads"]
 QUEUE = queue_pb2.DESCRIPTOR.services_by_name["Queue"]
 CLUSTER = cluster_pb2.DESCRIPTOR.services_by_name["Cluster"]
 SERVICES = (LOG, ADMIN, MINIKAFKA, PAYLOADS, QUEUE, CLUSTER)
+NAMES = [service.full_name for service in SERVICES]
 SERVING = health_pb2.HealthCheckResponse.SERVING
 UNLIMITED = -1
 KEEPALIVE_MS = 60_000
@@ -52,6 +64,8 @@ class RpcServices:
     queue_limits: QueueLimits
     cluster: ClusterAdministration
     administration: Administration
+    security: SecurityAdministration
+    gate: Gate
     transactions: Transactions
     metrics: AnswerMetrics
     version: str
@@ -63,12 +77,15 @@ class RpcServer:
     """Call `bind` first, which returns the port; call `serve` when the services are ready. With `credentials` clients
     must use TLS."""
 
+    guards: CallGuards
+
     def __init__(self, limits: RpcLimits, credentials: grpc.ServerCredentials | None = None) -> None:
         self._limits = limits
         self._credentials = credentials
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
         self._admission = RequestAdmission(limits.requests_bytes_max)
+        self._sweeping: asyncio.Task[None] | None = None
         self._log: LogService | None = None
         self._queue: QueueService | None = None
 
@@ -102,6 +119,7 @@ class RpcServer:
         admin = AdminService(
             services.administration,
             services.messages,
+            services.security,
             version=services.version,
             cluster_id=services.cluster_id,
             listeners=services.listeners,
@@ -122,31 +140,44 @@ class RpcServer:
             self._queue,
             ClusterService(services.cluster, services.cluster_id),
         )
-        self._server.add_generic_rpc_handlers(
+        self._add_handlers(self._server, services, servicers)
+        await self._server.start()
+        for name in ("", *NAMES):
+            await self._health.set(name, SERVING)
+
+    def _add_handlers(
+        self, server: grpc.aio.Server, services: RpcServices, servicers: Iterable[object]
+    ) -> None:
+        guards = self.guards = CallGuards(services.gate)
+        retry_after_ms = self._limits.retry_after_ms
+        server.add_generic_rpc_handlers(
             tuple(
                 bind(
                     service,
                     servicer,
                     self._admission,
                     services.metrics,
-                    retry_after_ms=self._limits.retry_after_ms,
+                    guards,
+                    retry_after_ms=retry_after_ms,
                 )
                 for service, servicer in zip(SERVICES, servicers, strict=True)
             )
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [service.full_name for service in SERVICES]
-        reflection.enable_server_reflection(
-            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
-        )
-        await self._server.start()
-        for name in ("", *names):
-            await self._health.set(name, SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [*NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        outcomes = CallOutcomes(reflection.SERVICE_NAME, services.metrics, retry_after_ms)
+        GuardedReflection(names, guards, outcomes).add_to(server)
+        if services.gate.enabled:
+            outcomes = CallOutcomes(UNKNOWN_METHOD, services.metrics, retry_after_ms)
+            server.add_generic_rpc_handlers((UnknownMethods(guards, outcomes),))
+            self._sweeping = asyncio.create_task(guards.streams.run())
 
     async def stop(self) -> None:
         """Stop accepting calls, end the streams of waiting readers, and send responses to the produces in progress."""
         if self._server is None:
             return
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         await self._health.enter_graceful_shutdown()
         if self._log is not None:
             self._log.stop()

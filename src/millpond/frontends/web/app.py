@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.web.convert import convert_parameters
 from millpond.frontends.web.errors import HttpError, owner_of, problem_of, refusal_of
+from millpond.frontends.web.guarding import NamingParts, guard_of, guarded_result
 from millpond.frontends.web.operations import (
     NO_BODY,
     OPERATIONS,
@@ -25,10 +26,15 @@ from millpond.frontends.web.operations import (
 )
 from millpond.frontends.web.request_memory import ClientGone, RequestAllocation, RequestMemory, chunks_of
 from millpond.frontends.web.site import Site, cancel_on_disconnect
-from millpond.model.errors import InvalidRequest
+from millpond.model.errors import InvalidRequest, MillpondError
+from millpond.security import OPEN_ACCESS
+from millpond.security.guards import Guard
+from millpond.security.requirements import AUTHENTICATED
 
 QUERY_FIELDS_MAX = 100
 SAFE_METHODS = ("GET", "HEAD")
+UNAUTHORIZED = 401
+CHALLENGE = (b"www-authenticate", b'Basic realm="millpond", Bearer')
 NONE = "none"
 """Metric label of a request that matches no operation."""
 encode = msgspec.json.Encoder().encode
@@ -79,17 +85,28 @@ class _Path:
     async def _result(self, scope: Scope, receive: Receive, allocation: RequestAllocation) -> HandlerResult:
         headers = Headers(raw=scope["headers"])
         self._site.hosts.check(headers.getlist("host"))
+        found = self._operations.get(scope["method"])
+        rule = AUTHENTICATED if found is None else found.rule
+        guard = await guard_of(self._site, scope, headers, rule)
         operation = self._operation(scope["method"])
         _check_origin(scope["method"], headers)
+        path = convert_parameters(_path_of(scope), operation.parameters, "path")
+        if guard is not None:
+            guard.require(NamingParts(path), operation.requirements(of_body=False))
         call = HttpCall(
             site=self._site,
-            path=convert_parameters(_path_of(scope), operation.parameters, "path"),
+            access=OPEN_ACCESS if guard is None else guard.access,
+            path=path,
             query=convert_parameters(_query_of(scope), operation.query, "query"),
-            body=await self._body(operation, headers, receive, allocation),
+            body=await self._body(operation, headers, receive, allocation, guard),
             headers=headers,
             receive=receive,
         )
+        if guard is not None:
+            guard.require(NamingParts(path, call.body), operation.requirements(of_body=True))
         result = await operation.handler(call)
+        if guard is not None:
+            result = guarded_result(result, self._site, guard, rule)
         if isinstance(result, RawResponse):
             allocation.reserve(len(result.content))
         return result
@@ -108,14 +125,20 @@ class _Path:
         return self._operations[method]
 
     async def _body(
-        self, operation: Operation, headers: Headers, receive: Receive, allocation: RequestAllocation
+        self,
+        operation: Operation,
+        headers: Headers,
+        receive: Receive,
+        allocation: RequestAllocation,
+        guard: Guard | None,
     ) -> Any:
         body = operation.body
         if body is NO_BODY:
             return None
         content_type = body.content_type_of(headers)
         if body.streamed:
-            return chunks_of(receive)
+            chunks = chunks_of(receive)
+            return chunks if guard is None else self._site.guards.while_allowed(chunks, guard)
         decode = body.decode
         assert decode is not None, "a body is streamed or decoded"
         bytes_max = body.bytes_max(content_type, self._site.limits)
@@ -132,6 +155,8 @@ class _Path:
         if (owner := owner_of(error)) is not None:
             status = 307
             headers.append((b"location", _owner_url(self._site.scheme, owner, scope)))
+        if status == UNAUTHORIZED:
+            headers.append(CHALLENGE)
         if refusal.retriable:
             headers.append((b"retry-after", b"%d" % self._site.limits.retry_after_s))
         return RawResponse(encode(problem_of(refusal)), headers=headers, status=status)
@@ -187,9 +212,16 @@ async def _send_stream(result: StreamedResponse, method: str, receive: Receive, 
 
 async def _pump(result: StreamedResponse, send: Send) -> None:
     async with contextlib.aclosing(result.chunks) as chunks:
-        async for chunk in chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await asyncio.sleep(0)  # sending to a writable socket never yields to the event loop by itself
+        try:
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await asyncio.sleep(
+                    0
+                )  # sending to a writable socket never yields to the event loop by itself
+        except MillpondError as error:
+            if result.failure is None:
+                raise ClientGone from error
+            await send({"type": "http.response.body", "body": result.failure(error), "more_body": True})
     await send({"type": "http.response.body"})
 
 

@@ -16,6 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from millpond.frontends.web.guarding import CERTIFICATE
 from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.schemas import ProblemJson
 
@@ -50,6 +51,7 @@ class HttpConnection(HttpToolsProtocol):
         self.access_log = False
         self._limits = owner.limits
         self._owner = owner
+        self._certificate: bytes | None = None
         self._data = b""
         self._in_head = False
         self._is_replaying_headers = False
@@ -70,6 +72,8 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport) -> None:  # type: ignore[no-untyped-def]  # asyncio's, wider than uvicorn's
         super().connection_made(transport)
         _tune(transport.get_extra_info("socket"), self._limits.unread_wait_ms)
+        if (tls := transport.get_extra_info("ssl_object")) is not None:
+            self._certificate = tls.getpeercert(binary_form=True)
         if self._owner.stopping:
             transport.close()
         elif len(self.connections) > self._limits.connections_max:
@@ -105,6 +109,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_replaying_headers:
             return
         super().on_message_begin()
+        if self._certificate is not None:
+            self.scope[CERTIFICATE] = self._certificate  # type: ignore[typeddict-unknown-key]  # ASGI allows our own
         self._in_head = True
         self._head_bytes = 0
         self._head_fed = 0

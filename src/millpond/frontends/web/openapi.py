@@ -8,12 +8,18 @@ import msgspec
 
 from millpond.frontends.web.operations import JSON, NO_BODY, NonJsonContent, Operation
 from millpond.frontends.web.schemas import SUFFIX, ProblemJson
+from millpond.security.requirements import PUBLIC
 
 VERSION: Final = "3.1.0"
 REFERENCE: Final = "#/components/schemas/{name}"
 ALWAYS_REFUSED: Final = (400, 403, 408, 429, 431, 500, 503)
 """Statuses that any operation can be refused with."""
 BODY_REFUSED: Final = (413, 415)
+AUTHENTICATION: Final = {
+    "basic": {"type": "http", "scheme": "basic", "description": "The name and password of a user."},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API token, or a JWT."},
+}
+"""How clients authenticate if the broker's security is on; a client certificate is enough, too."""
 
 Schema = dict[str, Any]
 Structs = Sequence[type[msgspec.Struct]]
@@ -32,7 +38,8 @@ def document_of(operations: Iterable[Operation], version: str) -> bytes:
                 "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
             },
             "paths": _paths(found),
-            "components": {"schemas": _components(found)},
+            "components": {"schemas": _components(found), "securitySchemes": AUTHENTICATION},
+            "security": [{name: []} for name in AUTHENTICATION],
         }
     )
 
@@ -55,6 +62,8 @@ def _operation(operation: Operation) -> Schema:
         ],
         "responses": _responses(operation),
     }
+    if operation.rule is PUBLIC:
+        shown["security"] = []
     if operation.body is not NO_BODY:
         shown["requestBody"] = {
             "required": operation.body.required,
@@ -95,6 +104,8 @@ def _responses(operation: Operation) -> Schema:
 def refusals(operation: Operation) -> list[int]:
     """Every status that the operation can be refused with."""
     statuses = {*ALWAYS_REFUSED, *operation.error_statuses}
+    if operation.rule is not PUBLIC:
+        statuses.add(401)
     if operation.body is not NO_BODY:
         statuses.update(BODY_REFUSED)
     if operation.redirects:

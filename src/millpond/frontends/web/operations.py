@@ -16,6 +16,9 @@ from millpond.frontends.web.errors import HttpError
 from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.schemas import RequestStruct
 from millpond.frontends.web.site import Site
+from millpond.model.errors import MillpondError
+from millpond.security.access import Access
+from millpond.security.requirements import Requirement, Rule
 
 JSON: Final = "application/json"
 NO_TYPE: Final = ""
@@ -32,9 +35,11 @@ class NoParameters(RequestStruct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class HttpCall(Generic[P, Q, B]):
-    """One validated request: `path` and `query` are its parameters, `body` its decoded body."""
+    """One validated request: `path` and `query` are its parameters, `body` its decoded body. Its client has the rights
+    that the operation declares; `access` answers what else it may do."""
 
     site: Site
+    access: Access
     path: P
     query: Q
     body: B
@@ -54,12 +59,14 @@ class RawResponse:
 
 @dataclass(frozen=True, slots=True)
 class StreamedResponse:
-    """A response that is sent in chunks as they become available. `release` is called when it has ended."""
+    """A response that is sent in chunks as they become available. `release` is called when it has ended. `failure`
+    encodes the error of a client whose rights end as the last chunk; without it the response is aborted."""
 
     chunks: AsyncGenerator[bytes, None]
     media_type: str
     release: Callable[[], None]
     headers: Sequence[tuple[bytes, bytes]] = ()
+    failure: Callable[[MillpondError], bytes] | None = None
 
 
 BodyChunks = AsyncGenerator[bytes, None]
@@ -121,10 +128,12 @@ NO_BODY: Final[RequestBody[None]] = RequestBody({}, lambda _, __, ___, ____: Non
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One declared operation. Any operation can be refused with the statuses of `openapi.ALWAYS_REFUSED`, this one
-    also with `error_statuses`. `redirects`: a request may be redirected to another broker."""
+    also with `error_statuses`. `redirects`: a request may be redirected to another broker. `rule`: the rights that
+    clients need, whose fields are `path.<name>` or `body.<name>`."""
 
     method: str
     path: str
+    rule: Rule
     handler: OperationHandler[Any, Any, Any]
     parameters: type[msgspec.Struct]
     query: type[msgspec.Struct]
@@ -142,6 +151,10 @@ class Operation:
         """The handler's docstring."""
         return " ".join((self.handler.__doc__ or "").split())
 
+    def requirements(self, *, of_body: bool) -> list[Requirement]:
+        """The requirements that depend on the body, or the others, which are checked before the body is read."""
+        return [each for each in self.rule.requirements if _reads_body(each) == of_body]
+
     @property
     def streams(self) -> bool:
         return any(
@@ -158,6 +171,7 @@ def operation(
     method: str,
     path: str,
     *,
+    rights: Rule,
     parameters: type[P],
     query: type[Q],
     body: RequestBody[B],
@@ -169,8 +183,14 @@ def operation(
 
     def register(handler: OperationHandler[P, Q, B]) -> OperationHandler[P, Q, B]:
         OPERATIONS.append(
-            Operation(method, path, handler, parameters, query, body, returns, error_statuses, redirects)
+            Operation(
+                method, path, rights, handler, parameters, query, body, returns, error_statuses, redirects
+            )
         )
         return handler
 
     return register
+
+
+def _reads_body(requirement: Requirement) -> bool:
+    return any(field.startswith("body.") for field in requirement.fields())

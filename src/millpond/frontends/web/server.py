@@ -155,8 +155,10 @@ class WebServer:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
     async def _sweep_periodically(self) -> None:
+        assert self._site is not None, "it serves"
         while True:
             self.sweep(asyncio.get_running_loop().time())
+            self._site.guards.sweep()
             await asyncio.sleep(self.limits.sweep_ms / 1000)
 
     def _connections(self) -> list[HttpConnection]:

@@ -13,7 +13,16 @@ from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.request_memory import ClientGone
 from millpond.observability.metrics import AnswerMetrics
 from millpond.queues import PullConsumers, Queues
-from millpond.service import Administration, ClusterAdministration, MessageWriter, PayloadTransfers, Poller
+from millpond.security.gate import Gate
+from millpond.security.guards import Guards
+from millpond.service import (
+    Administration,
+    ClusterAdministration,
+    MessageWriter,
+    PayloadTransfers,
+    Poller,
+    SecurityAdministration,
+)
 
 T = TypeVar("T")
 
@@ -37,6 +46,8 @@ class WebServices:
     pulling: PullConsumers
     administration: Administration
     cluster: ClusterAdministration
+    security: SecurityAdministration
+    gate: Gate
     default_partitions: int
     expose_metrics: Callable[[], bytes]
     metrics: AnswerMetrics
@@ -46,8 +57,8 @@ class WebServices:
 
 
 class Site:
-    """The services, the limits, the accepted host names, and threads for work that would block the event loop. `scheme`
-    is that of the brokers' URLs."""
+    """The services, the limits, the accepted host names, the guards of streams, and threads for work that would block
+    the event loop. `scheme` is that of the brokers' URLs."""
 
     def __init__(self, services: WebServices, limits: WebLimits, hosts: Hosts, scheme: str = "http") -> None:
         self.services = services
@@ -55,6 +66,7 @@ class Site:
         self.hosts = hosts
         self.scheme = scheme
         self.streams = 0
+        self.guards = Guards()
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
 
     async def run_off_loop_if_large(self, size: int, work: Callable[[], T]) -> T:

@@ -145,7 +145,7 @@ async def test_only_the_enabled_mechanisms_are_offered(secured, stack):
 
 
 async def test_plain_needs_a_connection_that_others_cannot_read(client, cluster, stack):
-    cluster.broker.kafka.is_loopback = False
+    cluster.broker.kafka.is_private = False
     remote = await stack.enter_async_context(Client(cluster.broker.kafka.listener))
     response = await shake(remote, "PLAIN")
     assert "PLAIN" not in response.mechanisms

@@ -104,7 +104,7 @@ async def test_a_call_carries_its_details_over_the_wire():
 async def test_what_nobody_foresaw_is_internal_and_keeps_its_text_to_itself(monkeypatch, caplog):
     async with serving() as (broker, wire):
 
-        async def fail(*_):
+        async def fail(*_, **__):
             raise ZeroDivisionError("a secret")
 
         monkeypatch.setattr(broker.messages, "submit", fail)

@@ -158,8 +158,8 @@ async def test_stopping_answers_the_produces_that_were_accepted(tmp_path, monkey
         await wire.produce("topic", b"0")
         slow, submit = faults.hold("append"), broker.messages.submit
 
-        async def submit_and_tell(*given):
-            accepted.append(answer := await submit(*given))
+        async def submit_and_tell(*given, **named):
+            accepted.append(answer := await submit(*given, **named))
             return answer
 
         monkeypatch.setattr(broker.messages, "submit", submit_and_tell)

@@ -232,7 +232,7 @@ async def test_what_was_accepted_is_stored_though_the_client_hung_up(tmp_path):
     ],
 )
 async def test_what_goes_wrong_below_is_answered(client, monkeypatch, error, status, retry_after):
-    async def fail(*_):
+    async def fail(*_, **__):
         raise error
 
     monkeypatch.setattr(MessageWriter, "submit", fail)
@@ -244,7 +244,7 @@ async def test_what_goes_wrong_below_is_answered(client, monkeypatch, error, sta
 
 
 async def test_a_client_is_sent_to_the_same_path_at_the_owner(client, monkeypatch):
-    async def fail(*_):
+    async def fail(*_, **__):
         raise NotOwner(owner_http="there:8000")
 
     monkeypatch.setattr(MessageWriter, "submit", fail)

@@ -151,7 +151,7 @@ async def test_what_takes_too_long_is_given_up(limited, monkeypatch):
     async with limited(drain_ms=1) as broker:
         await broker.produce("pond", b"x")
         never = asyncio.Event()
-        monkeypatch.setattr(broker.administration, "groups", never.wait)
+        monkeypatch.setattr(broker.administration, "groups", lambda *_: never.wait())
         async with connect(broker) as wire:
             wire.send(b"GET /groups HTTP/1.1\r\n" + HOST + b"\r\n")
             await until(lambda: broker.web._state.tasks)

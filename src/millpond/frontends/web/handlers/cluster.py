@@ -3,12 +3,20 @@
 from typing import Literal
 
 from millpond.frontends.web.operations import NO_BODY, HttpCall, NoParameters, operation
+from millpond.frontends.web.rights import DESCRIBE_CLUSTER
 from millpond.frontends.web.schemas import ClusterBrokerJson, ClusterJson
+from millpond.security.requirements import needs
 from millpond.service import BrokerStatus
 
 
 @operation(
-    "GET", "/cluster", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: ClusterJson}
+    "GET",
+    "/cluster",
+    rights=needs(DESCRIBE_CLUSTER),
+    parameters=NoParameters,
+    query=NoParameters,
+    body=NO_BODY,
+    returns={200: ClusterJson},
 )
 async def show_cluster(call: HttpCall[NoParameters, NoParameters, None]) -> ClusterJson:
     """Show the brokers, their addresses, and how much each of them owns. Every broker reports all of them."""

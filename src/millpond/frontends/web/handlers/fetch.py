@@ -16,6 +16,7 @@ from millpond.frontends.web.operations import (
     RawResponse,
     operation,
 )
+from millpond.frontends.web.rights import READ_TOPIC
 from millpond.frontends.web.schemas import (
     Count,
     FetchedJson,
@@ -29,6 +30,7 @@ from millpond.frontends.web.schemas import (
 from millpond.frontends.web.site import cancel_on_disconnect
 from millpond.model.errors import InvalidRequest, OffsetOutOfRange
 from millpond.records import Record
+from millpond.security.requirements import needs
 from millpond.service import OLDEST, PollRequest, PollResult
 
 DEFAULT_BYTES = 1024 * 1024
@@ -56,6 +58,7 @@ class MessagePath(RequestStruct, frozen=True):
 @operation(
     "GET",
     "/topics/{topic}/fetch/{partition}",
+    rights=needs(READ_TOPIC, waits=True),
     parameters=PartitionPath,
     query=FetchQuery,
     body=NO_BODY,
@@ -86,6 +89,7 @@ async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> RawResponse:
 @operation(
     "GET",
     "/topics/{topic}/fetch/{partition}/{offset}",
+    rights=needs(READ_TOPIC),
     parameters=MessagePath,
     query=NoParameters,
     body=NO_BODY,

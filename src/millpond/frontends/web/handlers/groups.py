@@ -10,7 +10,9 @@ from millpond.frontends.web.schemas import (
     PositionsJson,
     RequestStruct,
 )
+from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import GroupNotEmpty, InvalidRequest, UnknownMember
+from millpond.security.requirements import Needs, Shows, needs
 
 
 class GroupPath(RequestStruct, frozen=True):
@@ -20,14 +22,15 @@ class GroupPath(RequestStruct, frozen=True):
 @operation(
     "GET",
     "/groups",
+    rights=needs(Shows(AclOperation.DESCRIBE, ResourceType.GROUP)),
     parameters=NoParameters,
     query=NoParameters,
     body=NO_BODY,
     returns={200: GroupListingsJson},
 )
 async def list_groups(call: HttpCall[NoParameters, NoParameters, None]) -> GroupListingsJson:
-    """List all groups that have or had members, or have offsets."""
-    found = await call.site.services.administration.groups()
+    """List the groups that have or had members, or have offsets, and that the client may describe."""
+    found = await call.site.services.administration.groups(call.access)
     return GroupListingsJson(
         [GroupListingJson(each.group_id, each.state, each.protocol_type) for each in found]
     )
@@ -36,6 +39,7 @@ async def list_groups(call: HttpCall[NoParameters, NoParameters, None]) -> Group
 @operation(
     "GET",
     "/groups/{group}",
+    rights=needs(Needs(AclOperation.DESCRIBE, ResourceType.GROUP, of="path.group")),
     parameters=GroupPath,
     query=NoParameters,
     body=NO_BODY,
@@ -45,7 +49,7 @@ async def list_groups(call: HttpCall[NoParameters, NoParameters, None]) -> Group
 )
 async def describe_group(call: HttpCall[GroupPath, NoParameters, None]) -> GroupJson:
     """Describe a group: its members, committed offsets and lag."""
-    found = await call.site.services.administration.describe_group(call.path.group)
+    found = await call.site.services.administration.describe_group(call.path.group, call.access)
     return GroupJson(
         group=found.group.group_id,
         state=found.group.state,
@@ -74,6 +78,10 @@ async def describe_group(call: HttpCall[GroupPath, NoParameters, None]) -> Group
 @operation(
     "PUT",
     "/groups/{group}/offsets",
+    rights=needs(
+        Needs(AclOperation.READ, ResourceType.GROUP, of="path.group"),
+        Needs(AclOperation.READ, ResourceType.TOPIC, of="body.topic"),
+    ),
     parameters=GroupPath,
     query=NoParameters,
     body=json_body(PositionsJson),
@@ -95,6 +103,7 @@ async def commit_offsets(call: HttpCall[GroupPath, NoParameters, PositionsJson])
 @operation(
     "DELETE",
     "/groups/{group}",
+    rights=needs(Needs(AclOperation.DELETE, ResourceType.GROUP, of="path.group")),
     parameters=GroupPath,
     query=NoParameters,
     body=NO_BODY,

@@ -26,8 +26,10 @@ from millpond.frontends.web.operations import (
     operation,
 )
 from millpond.frontends.web.request_memory import ClientGone
+from millpond.frontends.web.rights import READ_TOPIC, WRITE_TOPIC
 from millpond.frontends.web.schemas import INT64_MAX, PayloadPlaceJson, RequestStruct, StoredPayloadJson
 from millpond.model.errors import MillpondError
+from millpond.security.requirements import needs
 from millpond.service import TransferTarget
 
 encode = msgspec.json.Encoder().encode
@@ -48,6 +50,7 @@ class PlaceQuery(RequestStruct, frozen=True):
 @operation(
     "POST",
     "/topics/{topic}/payloads/{payload}",
+    rights=needs(WRITE_TOPIC),
     parameters=PayloadPath,
     query=PlaceQuery,
     body=NO_BODY,
@@ -66,6 +69,7 @@ async def place_payload(call: HttpCall[PayloadPath, PlaceQuery, None]) -> Payloa
 @operation(
     "PUT",
     "/topics/{topic}/payloads/{payload}",
+    rights=needs(WRITE_TOPIC),
     parameters=PayloadPath,
     query=NoParameters,
     body=PAYLOAD,
@@ -90,6 +94,7 @@ async def upload_payload(
 @operation(
     "GET",
     "/topics/{topic}/payloads/{payload}",
+    rights=needs(READ_TOPIC),
     parameters=PayloadPath,
     query=NoParameters,
     body=NO_BODY,

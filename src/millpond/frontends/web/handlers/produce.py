@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from millpond.frontends.web.convert import binary_record, json_records, raw_record
 from millpond.frontends.web.handlers.topics import TopicPath
 from millpond.frontends.web.operations import JSON, HttpCall, NoParameters, RequestBody, operation
+from millpond.frontends.web.rights import WRITE_TOPIC
 from millpond.frontends.web.schemas import (
     NewMessageJson,
     NewMessagesJson,
@@ -19,6 +20,7 @@ from millpond.frontends.web.schemas import (
 )
 from millpond.frontends.web.site import Site
 from millpond.records import Record
+from millpond.security.requirements import needs
 from millpond.service import StoredMessage
 
 BINARY = "application/octet-stream"
@@ -66,6 +68,7 @@ class PartitionPath(RequestStruct, frozen=True):
 @operation(
     "POST",
     "/topics/{topic}/produce/{partition}",
+    rights=needs(WRITE_TOPIC),
     parameters=PartitionPath,
     query=NoParameters,
     body=RECORDS,
@@ -78,13 +81,16 @@ async def produce_to_partition(
 ) -> ProducedJson | ProducedMessagesJson:
     """Append to one partition. A topic that does not exist is created."""
     messages = call.site.services.messages
-    placed = await messages.produce(call.path.topic, call.body.records, call.path.partition)
+    placed = await messages.produce(
+        call.path.topic, call.body.records, call.path.partition, access=call.access
+    )
     return _produced(call.path.topic, placed, call.body.is_batch)
 
 
 @operation(
     "POST",
     "/topics/{topic}/produce",
+    rights=needs(WRITE_TOPIC),
     parameters=TopicPath,
     query=NoParameters,
     body=RECORDS,
@@ -97,7 +103,7 @@ async def produce(
 ) -> ProducedJson | ProducedMessagesJson:
     """Append to the partition of the key, as Kafka's clients choose it; messages without a key alternate between
     partitions. A topic that does not exist is created."""
-    placed = await call.site.services.messages.produce(call.path.topic, call.body.records)
+    placed = await call.site.services.messages.produce(call.path.topic, call.body.records, access=call.access)
     return _produced(call.path.topic, placed, call.body.is_batch)
 
 

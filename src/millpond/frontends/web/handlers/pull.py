@@ -10,6 +10,7 @@ from msgspec import UNSET
 from millpond.frontends.web.convert import encoded_as, size_of
 from millpond.frontends.web.handlers.subscriptions import SubscriptionPath
 from millpond.frontends.web.operations import HttpCall, NoParameters, RawResponse, json_body, operation
+from millpond.frontends.web.rights import READ_SUBSCRIPTION, READ_TOPIC
 from millpond.frontends.web.schemas import (
     AcksJson,
     AnsweredIdJson,
@@ -25,6 +26,7 @@ from millpond.frontends.web.schemas import (
 from millpond.frontends.web.site import cancel_on_disconnect
 from millpond.queues import AckResult, Pulled, PullerName
 from millpond.queues.deadletters import is_public
+from millpond.security.requirements import needs
 
 encode = msgspec.json.Encoder().encode
 
@@ -32,6 +34,7 @@ encode = msgspec.json.Encoder().encode
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/pull",
+    rights=needs(READ_SUBSCRIPTION, READ_TOPIC, waits=True),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=json_body(PullJson),
@@ -64,6 +67,7 @@ async def pull(call: HttpCall[SubscriptionPath, NoParameters, PullJson]) -> RawR
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/ack",
+    rights=needs(READ_SUBSCRIPTION, READ_TOPIC),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=json_body(AcksJson),
@@ -80,6 +84,7 @@ async def ack(call: HttpCall[SubscriptionPath, NoParameters, AcksJson]) -> Answe
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/nack",
+    rights=needs(READ_SUBSCRIPTION, READ_TOPIC),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=json_body(NacksJson),
@@ -100,6 +105,7 @@ async def nack(call: HttpCall[SubscriptionPath, NoParameters, NacksJson]) -> Ans
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/extend",
+    rights=needs(READ_SUBSCRIPTION, READ_TOPIC),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=json_body(ExtensionsJson),

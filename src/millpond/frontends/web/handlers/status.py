@@ -16,12 +16,22 @@ from millpond.frontends.web.operations import (
     RawResponse,
     operation,
 )
+from millpond.frontends.web.rights import DESCRIBE_CLUSTER
 from millpond.frontends.web.schemas import IndexJson, StatusJson
+from millpond.security.requirements import AUTHENTICATED, PUBLIC, needs
 
 NoInput = HttpCall[NoParameters, NoParameters, None]
 
 
-@operation("GET", "/", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: IndexJson})
+@operation(
+    "GET",
+    "/",
+    rights=AUTHENTICATED,
+    parameters=NoParameters,
+    query=NoParameters,
+    body=NO_BODY,
+    returns={200: IndexJson},
+)
 async def show_index(call: NoInput) -> IndexJson:
     """List the addresses of this broker and the paths of this interface."""
     services = call.site.services
@@ -30,7 +40,13 @@ async def show_index(call: NoInput) -> IndexJson:
 
 
 @operation(
-    "GET", "/healthz", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: StatusJson}
+    "GET",
+    "/healthz",
+    rights=PUBLIC,
+    parameters=NoParameters,
+    query=NoParameters,
+    body=NO_BODY,
+    returns={200: StatusJson},
 )
 async def check_health(_: NoInput) -> StatusJson:
     """Check that the process responds."""
@@ -38,7 +54,13 @@ async def check_health(_: NoInput) -> StatusJson:
 
 
 @operation(
-    "GET", "/readyz", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: StatusJson}
+    "GET",
+    "/readyz",
+    rights=PUBLIC,
+    parameters=NoParameters,
+    query=NoParameters,
+    body=NO_BODY,
+    returns={200: StatusJson},
 )
 async def check_readiness(call: NoInput) -> StatusJson:
     """Check that messages are accepted. If not: 503, and `details.reason` is `not_serving` (starting, stopping or
@@ -53,6 +75,7 @@ async def check_readiness(call: NoInput) -> StatusJson:
 @operation(
     "GET",
     "/metrics",
+    rights=needs(DESCRIBE_CLUSTER),
     parameters=NoParameters,
     query=NoParameters,
     body=NO_BODY,
@@ -66,6 +89,7 @@ async def show_metrics(call: NoInput) -> RawResponse:
 @operation(
     "GET",
     "/openapi.json",
+    rights=AUTHENTICATED,
     parameters=NoParameters,
     query=NoParameters,
     body=NO_BODY,

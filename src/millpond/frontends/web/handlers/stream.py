@@ -16,9 +16,11 @@ from millpond.frontends.web.convert import message_of, size_of
 from millpond.frontends.web.errors import HttpError, problem_of, refusal_of
 from millpond.frontends.web.handlers.topics import TopicPath
 from millpond.frontends.web.operations import NO_BODY, HttpCall, NonJsonContent, StreamedResponse, operation
+from millpond.frontends.web.rights import READ_TOPIC
 from millpond.frontends.web.schemas import MessageJson, PartitionNumber, ProblemJson, RequestStruct, Shown
 from millpond.frontends.web.site import Site
 from millpond.model.errors import InvalidRequest, MillpondError
+from millpond.security.requirements import needs
 from millpond.service import OLDEST, PollRequest, PollResult
 
 NDJSON: Final = "application/x-ndjson"
@@ -69,6 +71,7 @@ SERVER_SENT_EVENTS = Form(
 @operation(
     "GET",
     "/topics/{topic}/stream",
+    rights=needs(READ_TOPIC),
     parameters=TopicPath,
     query=StreamQuery,
     body=NO_BODY,
@@ -84,7 +87,12 @@ async def stream(call: HttpCall[TopicPath, StreamQuery, None]) -> StreamedRespon
     form = _form(call)
     polled = await call.site.services.poller.poll(request)
     release = acquire_stream_slot(call.site)
-    return StreamedResponse(_pieces(call, request, polled, form), form.media_type, release)
+    return StreamedResponse(
+        _pieces(call, request, polled, form),
+        form.media_type,
+        release,
+        failure=lambda error: _failure(form, error),
+    )
 
 
 # -- start positions ------------------------------------------------------------------------------------------
@@ -195,7 +203,11 @@ async def _pieces(
             )
             polled = await poller.poll(following)
     except MillpondError as error:
-        yield form.failure(problem_of(refusal_of(error, what="a stream")))
+        yield _failure(form, error)
+
+
+def _failure(form: Form, error: MillpondError) -> bytes:
+    return form.failure(problem_of(refusal_of(error, what="a stream")))
 
 
 async def _shown(

@@ -5,6 +5,14 @@ from msgspec import UNSET, structs
 from millpond.catalog import subscriptions as catalog
 from millpond.frontends.web.handlers.topics import TopicPath
 from millpond.frontends.web.operations import NO_BODY, HttpCall, NoParameters, json_body, operation
+from millpond.frontends.web.rights import (
+    DESCRIBE_TOPIC,
+    READ_SUBSCRIPTION,
+    READ_TOPIC,
+    SUBSCRIPTION,
+    WRITE_DEAD_LETTERS,
+    WRITE_TOPIC,
+)
 from millpond.frontends.web.schemas import (
     NewSubscriptionConfigJson,
     NewSubscriptionJson,
@@ -23,8 +31,10 @@ from millpond.frontends.web.schemas import (
     SubscriptionsJson,
     UnblockedJson,
 )
+from millpond.model.acls import AclOperation, ResourceType
 from millpond.queues import PartitionStatus, StartAt, SubscriptionStart
 from millpond.queues.dispatcher_state import NEVER
+from millpond.security.requirements import SEPARATOR, Needs, Shows, needs
 
 KEYS_MAX = 100
 
@@ -37,6 +47,11 @@ class SubscriptionPath(RequestStruct, frozen=True):
 @operation(
     "POST",
     "/topics/{topic}/subscriptions",
+    rights=needs(
+        READ_TOPIC,
+        Needs(AclOperation.READ, ResourceType.GROUP, of=("path.topic", "body.name")),
+        WRITE_DEAD_LETTERS,
+    ),
     parameters=TopicPath,
     query=NoParameters,
     body=json_body(NewSubscriptionJson),
@@ -56,6 +71,7 @@ async def create_subscription(
 @operation(
     "GET",
     "/topics/{topic}/subscriptions",
+    rights=needs(DESCRIBE_TOPIC, Shows(AclOperation.DESCRIBE, ResourceType.GROUP)),
     parameters=TopicPath,
     query=NoParameters,
     body=NO_BODY,
@@ -63,14 +79,22 @@ async def create_subscription(
     error_statuses=(404,),
 )
 async def list_subscriptions(call: HttpCall[TopicPath, NoParameters, None]) -> SubscriptionsJson:
-    """List the subscriptions of a topic, by name."""
-    found = await call.site.services.queues.all_of(call.path.topic)
-    return SubscriptionsJson([_subscription(call.path.topic, each) for each in found])
+    """List the subscriptions of a topic that the client may describe, by name."""
+    topic = call.path.topic
+    found = await call.site.services.queues.all_of(topic)
+    return SubscriptionsJson(
+        [
+            _subscription(topic, each)
+            for each in found
+            if call.access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, f"{topic}{SEPARATOR}{each.name}")
+        ]
+    )
 
 
 @operation(
     "GET",
     "/topics/{topic}/subscriptions/{subscription}",
+    rights=needs(Needs(AclOperation.DESCRIBE, ResourceType.GROUP, of=SUBSCRIPTION), DESCRIBE_TOPIC),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=NO_BODY,
@@ -111,6 +135,7 @@ async def describe_subscription(
 @operation(
     "PATCH",
     "/topics/{topic}/subscriptions/{subscription}",
+    rights=needs(Needs(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, of=SUBSCRIPTION), WRITE_DEAD_LETTERS),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=json_body(SubscriptionChangesJson),
@@ -129,6 +154,7 @@ async def alter_subscription(
 @operation(
     "DELETE",
     "/topics/{topic}/subscriptions/{subscription}",
+    rights=needs(Needs(AclOperation.DELETE, ResourceType.GROUP, of=SUBSCRIPTION)),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=NO_BODY,
@@ -143,6 +169,7 @@ async def delete_subscription(call: HttpCall[SubscriptionPath, NoParameters, Non
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/reset",
+    rights=needs(READ_SUBSCRIPTION, READ_TOPIC),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=json_body(SubscriptionResetJson),
@@ -159,6 +186,7 @@ async def reset_subscription(call: HttpCall[SubscriptionPath, NoParameters, Subs
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/redrive",
+    rights=needs(READ_SUBSCRIPTION, READ_TOPIC, WRITE_TOPIC),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=json_body(RedriveOrderJson),
@@ -177,6 +205,7 @@ async def redrive_dead_letters(
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/unblock",
+    rights=needs(READ_SUBSCRIPTION, READ_TOPIC),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=NO_BODY,

@@ -5,6 +5,7 @@ import uuid
 from msgspec import UNSET
 
 from millpond.frontends.web.operations import NO_BODY, HttpCall, NoParameters, json_body, operation
+from millpond.frontends.web.rights import DESCRIBE_TOPIC, TOPIC
 from millpond.frontends.web.schemas import (
     ConfigJson,
     CreatedTopicJson,
@@ -17,11 +18,16 @@ from millpond.frontends.web.schemas import (
     TopicsJson,
 )
 from millpond.model import topics as model
+from millpond.model.acls import AclOperation, ResourceType
+from millpond.security.requirements import AnyOf, Needs, Shows, needs
 
 NOTE = (
     "The request named no number of partitions: a topic created here gets {count} (setting http_partitions), one "
     'that is created in another way gets default_partitions. Send {{"partitions": 1}} with the name to choose.'
 )
+
+ALTER_PARTITIONS = Needs(AclOperation.ALTER, ResourceType.TOPIC, of=TOPIC, when=("body.partitions",))
+ALTER_CONFIGS = Needs(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, of=TOPIC, when=("body.configs",))
 
 
 class TopicPath(RequestStruct, frozen=True):
@@ -31,6 +37,12 @@ class TopicPath(RequestStruct, frozen=True):
 @operation(
     "POST",
     "/topics",
+    rights=needs(
+        AnyOf(
+            Needs(AclOperation.CREATE, ResourceType.TOPIC, of="body.name"),
+            Needs(AclOperation.CREATE, ResourceType.CLUSTER),
+        )
+    ),
     parameters=NoParameters,
     query=NoParameters,
     body=json_body(NewTopicJson),
@@ -49,16 +61,23 @@ async def create_topic(call: HttpCall[NoParameters, NoParameters, NewTopicJson])
 
 
 @operation(
-    "GET", "/topics", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: TopicsJson}
+    "GET",
+    "/topics",
+    rights=needs(Shows(AclOperation.DESCRIBE, ResourceType.TOPIC)),
+    parameters=NoParameters,
+    query=NoParameters,
+    body=NO_BODY,
+    returns={200: TopicsJson},
 )
 async def list_topics(call: HttpCall[NoParameters, NoParameters, None]) -> TopicsJson:
-    """List all topics, by name."""
-    return TopicsJson([topic_of(each) for each in call.site.services.administration.topics()])
+    """List the topics that the client may describe, by name."""
+    return TopicsJson([topic_of(each) for each in call.site.services.administration.topics(call.access)])
 
 
 @operation(
     "GET",
     "/topics/{topic}",
+    rights=needs(DESCRIBE_TOPIC),
     parameters=TopicPath,
     query=NoParameters,
     body=NO_BODY,
@@ -83,6 +102,7 @@ async def describe_topic(call: HttpCall[TopicPath, NoParameters, None]) -> Topic
 @operation(
     "PATCH",
     "/topics/{topic}",
+    rights=needs(DESCRIBE_TOPIC, ALTER_PARTITIONS, ALTER_CONFIGS),
     parameters=TopicPath,
     query=NoParameters,
     body=json_body(TopicChangesJson),
@@ -103,6 +123,7 @@ async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson])
 @operation(
     "DELETE",
     "/topics/{topic}",
+    rights=needs(Needs(AclOperation.DELETE, ResourceType.TOPIC, of=TOPIC)),
     parameters=TopicPath,
     query=NoParameters,
     body=NO_BODY,
