@@ -71,6 +71,8 @@ PUBLIC = {
             "PollRequest",
             "PollResult",
             "Poller",
+            "SecurityAdministration",
+            "UserMechanism",
             "ServiceLimits",
             "ReadPosition",
             "OLDEST",

@@ -29,7 +29,7 @@ ORDERS = Acl(
 )
 PREFIX = ORDERS._replace(pattern_type=PatternType.PREFIXED, name="ord")
 EVERY = ORDERS._replace(name="*", permission=Permission.DENY)
-GROUP = ORDERS._replace(resource_type=ResourceType.GROUP, name="g", host="10.0.0.1")
+GROUP = ORDERS._replace(resource_type=ResourceType.GROUP, name="g", host="192.0.2.1")
 SHA_256, SHA_512 = 1, 2
 
 
@@ -150,7 +150,7 @@ async def test_an_unknown_code_refuses_the_whole_request(admin, unknown):
         ),
         ({"resource_name_filter": "ordinary", "pattern_type_filter": PatternType.MATCH}, {PREFIX, EVERY}),
         ({"pattern_type_filter": PatternType.PREFIXED}, {PREFIX}),
-        ({"host_filter": "10.0.0.1"}, {GROUP}),
+        ({"host_filter": "192.0.2.1"}, {GROUP}),
         ({"principal_filter": "User:bob"}, set()),
         ({"permission_type": Permission.DENY}, {EVERY}),
         ({"operation": AclOperation.WRITE}, set()),
@@ -178,7 +178,9 @@ async def test_a_filter_with_an_unknown_code_is_refused_and_deletes_nothing(admi
 
 async def test_each_filter_returns_what_it_selected(admin):
     await create(admin, creation(ORDERS), creation(GROUP))
-    filters = [wire.DeleteAclsFilter(**filter_fields(**given)) for given in ({}, {"host_filter": "10.0.0.1"})]
+    filters = [
+        wire.DeleteAclsFilter(**filter_fields(**given)) for given in ({}, {"host_filter": "192.0.2.1"})
+    ]
     results = (await admin.send(wire.DeleteAclsRequest(filters=filters), 3)).filter_results
     assert [[acl.resource_name for acl in each.matching_acls] for each in results] == [["orders", "g"], ["g"]]
     assert await listed(admin) == set()
