@@ -9,8 +9,13 @@ from millpond.stubs import admin_pb2 as pb
 
 ACL = pb.Acl(resource_type="topic", name=TOPIC, principal="User:bob", operation="read")
 SHOWN = pb.Acl(
-    resource_type="topic", name=TOPIC, pattern_type="literal", principal="User:bob",
-    host="*", operation="read", permission="allow",
+    resource_type="topic",
+    name=TOPIC,
+    pattern_type="literal",
+    principal="User:bob",
+    host="*",
+    operation="read",
+    permission="allow",
 )
 
 

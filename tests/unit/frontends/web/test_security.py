@@ -55,7 +55,10 @@ async def test_a_token_is_shown_once_and_works_until_it_is_deleted(secured, clie
     [shown] = [each for each in listed.json()["tokens"] if each["id"] == made["id"]]
     assert made["token"] not in listed.text
     assert shown == {
-        "id": made["id"], "principal": "User:ci", "created_by": "User:admin", "description": "builds",
+        "id": made["id"],
+        "principal": "User:ci",
+        "created_by": "User:admin",
+        "description": "builds",
         "created_at_ms": shown["created_at_ms"],
     }
     assert (await client.delete(f"/security/tokens/{made['id']}")).status_code == 204
