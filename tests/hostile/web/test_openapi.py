@@ -35,7 +35,7 @@ async def test_the_interface_is_what_its_document_says(figures, tmp_path):
     operations = re.search(r"Tested: (\d+)", output)
     cases = re.search(r"(\d+) generated", output)
     assert operations
-    assert int(operations[1]) == 34
+    assert int(operations[1]) == 43
     assert cases
     figures.append(f"HTTP: Schemathesis found nothing in {cases[1]} requests")
 
