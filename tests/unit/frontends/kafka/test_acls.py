@@ -155,7 +155,7 @@ async def test_an_unknown_code_refuses_the_whole_request(admin, unknown):
         ({"permission_type": Permission.DENY}, {EVERY}),
         ({"operation": AclOperation.WRITE}, set()),
     ],
-    ids=str,
+    ids=range(9),
 )
 async def test_filters_select(admin, given, expected):
     await create(admin, *map(creation, (ORDERS, PREFIX, EVERY, GROUP)))
