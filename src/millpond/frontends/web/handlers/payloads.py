@@ -137,5 +137,7 @@ def _redirect(call: HttpCall[PayloadPath, Any, Any], target: TransferTarget) -> 
 
 def _target_json(call: HttpCall[PayloadPath, Any, Any], target: TransferTarget) -> PayloadPlaceJson:
     host = call.headers.get("host") or call.site.services.listeners["http"]
-    ours = f"{call.site.scheme}://{host}/topics/{quote(call.path.topic, safe='')}/payloads/{call.path.payload}"
+    ours = (
+        f"{call.site.scheme}://{host}/topics/{quote(call.path.topic, safe='')}/payloads/{call.path.payload}"
+    )
     return PayloadPlaceJson(target.url or ours, target.method, dict(target.headers), target.expires_at_ms)
