@@ -97,8 +97,8 @@ async def test_sasl_that_fails_ends_the_connection_in_spite_of_the_certificate(c
 @pytest.mark.parametrize(
     ("host", "shown"),
     [
-        ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1", "192.0.2.1"),
         ("fe80::1%eth0", "fe80::1"),
         ("unknown", "unknown"),
     ],
