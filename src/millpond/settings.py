@@ -420,6 +420,9 @@ class Settings:
     def tls_files(self) -> TlsFiles | None:
         """The files of TLS; None unless the broker itself ends TLS."""
         if self.tls != TLS_ON:
+            if self.tls_client_auth != NO_CLIENT_AUTH:
+                reason = "client certificates need tls=on"
+                raise InvalidSettings(name="tls_client_auth", value=self.tls_client_auth, reason=reason)
             return None
         for name in ("tls_certificate", "tls_key"):
             if not getattr(self, name):

@@ -252,3 +252,8 @@ def test_beyond_loopback_a_broker_needs_security_and_tls():
     for tls in ("on", "proxy"):
         secured = load({**beyond, "security": "on", "tls": tls}, {})
         assert secured.address("grpc") == ("broker.example", 9999)
+
+
+def test_client_certificates_without_tls_are_refused():
+    with pytest.raises(InvalidSettings, match="tls=on"):
+        load({"tls_client_auth": "required"}, {}).tls_files()

@@ -30,7 +30,9 @@ def _set_password(settings: Settings, *, replace: bool) -> str:
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     made = [new_credential(ADMIN, password, each, ITERATIONS_MAX, os.urandom) for each in HASHES]
     if not settings.catalog:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        settings.data_dir.mkdir(
+            mode=0o700, parents=True, exist_ok=True
+        )  # the catalog has the cluster's secret
     with contextlib.closing(open_database(settings)) as database:
         database.migrate()
         with database.write() as tx:

@@ -49,7 +49,7 @@ class Access:
         self.host = host
         self._source = source
         self._version = source.version
-        self._rights = source.rights(identity.principal, host)
+        self._rights: Rights | None = None
 
     @property
     def principal(self) -> Principal:
@@ -79,7 +79,7 @@ class Access:
             raise AuthenticationFailed("The credential has expired or was revoked. Authenticate again.")
 
     def _current(self) -> Rights:
-        if self._version != self._source.version:
+        if self._rights is None or self._version != self._source.version:
             self._version = self._source.version
             self._rights = self._source.rights(self.identity.principal, self.host)
         return self._rights

@@ -1,8 +1,8 @@
 """The audit log: who logged in, who was refused what, and who changed users, tokens and ACLs.
 
 Its events are ordinary log lines of the logger `millpond.security.audit`, at level INFO, with the fields of the event:
-`--log-format json` makes one JSON object of each. Denials are repeated at most once per minute for the same principal,
-operation and resource, so that a client cannot fill the disk.
+`--log-format json` makes one JSON object of each. A denial is logged once per minute for the same principal, operation
+and resource, and no more than 60 for a principal, so that a client cannot fill the disk.
 """
 
 import logging
@@ -13,7 +13,8 @@ from millpond.model.errors import NotAuthorized
 from millpond.model.principals import Principal
 
 DENIALS_EVERY_MS: Final = 60_000
-DENIALS_REMEMBERED_MAX: Final = 10_000
+DENIALS_PER_MINUTE_MAX: Final = 60
+"""Different denials that are logged per minute and principal."""
 FAILURES_PER_MINUTE_MAX: Final = 600
 """Failed logins that are logged per minute, of all clients together. The rest is counted in the metrics only."""
 
@@ -25,7 +26,8 @@ class AuditLog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._denied_at: dict[tuple[str, str], int] = {}
+        self._denials_since = 0
+        self._denials: dict[str, set[str]] = {}
         self._failures_since = 0
         self._failures = 0
 
@@ -47,16 +49,21 @@ class AuditLog:
             )
 
     def denied(self, principal: Principal, client: str, refusal: NotAuthorized) -> None:
-        now, what = self._clock.monotonic_ms(), (str(principal), str(refusal))
-        last = self._denied_at.get(what)
-        if last is not None and now - last < DENIALS_EVERY_MS:
+        if not self._is_due(str(principal), str(refusal)):
             return
-        if len(self._denied_at) >= DENIALS_REMEMBERED_MAX:
-            self._denied_at.clear()
-        self._denied_at[what] = now
         logger.info(
             "access denied", extra={"principal": str(principal), "client": client, "reason": str(refusal)}
         )
+
+    def _is_due(self, principal: str, refusal: str) -> bool:
+        now = self._clock.monotonic_ms()
+        if now - self._denials_since >= DENIALS_EVERY_MS:
+            self._denials_since, self._denials = now, {}
+        of_principal = self._denials.setdefault(principal, set())
+        if refusal in of_principal or len(of_principal) >= DENIALS_PER_MINUTE_MAX:
+            return False
+        of_principal.add(refusal)
+        return True
 
     def changed(self, principal: Principal, client: str, change: str, name: str) -> None:
         """A change of users, tokens or ACLs, such as `token created`; `name` is what was changed, never a secret."""

@@ -53,6 +53,8 @@ class WatchedStream:
         self._waiting: asyncio.Timeout | None = None
 
     def sweep(self, now: float) -> None:
+        if self._error is not None:
+            return  # it ends already
         try:
             self._guard.check()
         except MillpondError as error:

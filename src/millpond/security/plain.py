@@ -115,9 +115,13 @@ class PasswordChecker:
         raise AuthenticationFailed
 
     async def _queued(self, work: Callable[[], T]) -> T:
+        """A client that gives up does not end its derivation, which counts until it has ended."""
         if self._waiting >= WAITING_MAX:
             raise Overloaded("Too many passwords are being checked. Try again later.")
         self._waiting += 1
+        return await asyncio.shield(asyncio.ensure_future(self._run(work)))
+
+    async def _run(self, work: Callable[[], T]) -> T:
         try:
             async with self._running:
                 return await self._off_loop(work)

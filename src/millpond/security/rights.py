@@ -22,6 +22,8 @@ from millpond.model.acls import (
 from millpond.model.principals import Principal
 
 NAMES_CACHED_MAX: Final = 10_000
+NAME_CACHED_CHARS_MAX: Final = 500
+"""Longer names are decided each time: clients invent them, and the cache would hold them."""
 EVERYTHING: Final = (1 << 16) - 1
 """A bit for every operation."""
 _DESCRIBE: Final = 1 << AclOperation.DESCRIBE
@@ -44,7 +46,8 @@ class Rights:
         self, principal: Principal, host: str, acls: Iterable[Acl], *, is_super_user: bool = False
     ) -> None:
         self.is_super_user = is_super_user
-        self._acls = tuple(acl for acl in acls if _concerns(acl, str(principal), host))
+        named = str(principal)
+        self._acls = tuple(acl for acl in acls if _concerns(acl, named, host))
         self._literal: dict[tuple[ResourceType, str], list[Acl]] = defaultdict(list)
         self._prefixed: dict[tuple[ResourceType, str], list[Acl]] = defaultdict(list)
         for acl in self._acls:
@@ -59,6 +62,8 @@ class Rights:
             return EVERYTHING
         found = self._cache.get((resource, name))
         if found is None:
+            if len(name) > NAME_CACHED_CHARS_MAX:
+                return _decide(self._matching(resource, name))
             if len(self._cache) >= NAMES_CACHED_MAX:
                 self._cache.clear()
             found = self._cache[resource, name] = _decide(self._matching(resource, name))

@@ -6,12 +6,14 @@ every broker within about a second. Lives on one event loop; the snapshot is rep
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from millpond.catalog import security
 from millpond.catalog.security import ApiToken, ScramCredential, SecurityRows
-from millpond.model.acls import Acl, AclOperation, PatternType, Permission, ResourceType
+from millpond.model.acls import EVERY_USER, Acl, AclOperation, PatternType, Permission, ResourceType
+from millpond.model.addresses import client_address
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, NotAuthorized
 from millpond.model.principals import BROKER, Principal
@@ -53,6 +55,7 @@ class SecurityView:
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
         self._tokens: Mapping[str, ApiToken] = {}
         self.acls: tuple[Acl, ...] = ()
+        self._acls_by_principal: Mapping[str, Sequence[Acl]] = {}
         self._rights: dict[tuple[Principal, str], Rights] = {}
 
     # -- clients ------------------------------------------------------------------------------------------------
@@ -109,9 +112,13 @@ class SecurityView:
             self.apply(await self._read(security.read))
 
     def apply(self, rows: SecurityRows) -> None:
+        """Concurrent reads may end in another order than they began; an older one changes nothing."""
+        if rows.version < self.version:
+            return
         self._credentials = {(each.user, each.mechanism): each for each in rows.credentials}
         self._tokens = {each.id: each for each in rows.tokens}
         self.acls = tuple(rows.acls)
+        self._acls_by_principal = _by_principal(rows.acls)
         self._rights = {}
         self.version = rows.version
 
@@ -127,4 +134,16 @@ class SecurityView:
     def _new_rights(self, principal: Principal, host: str) -> Rights:
         if principal.kind == BROKER:
             return Rights(principal, host, [ANY_BROKER._replace(principal=str(principal))])
-        return Rights(principal, host, self.acls, is_super_user=principal in self._super_users)
+        acls = [
+            *self._acls_by_principal.get(str(principal), ()),
+            *self._acls_by_principal.get(EVERY_USER, ()),
+        ]
+        return Rights(principal, host, acls, is_super_user=principal in self._super_users)
+
+
+def _by_principal(acls: Iterable[Acl]) -> dict[str, list[Acl]]:
+    """With the hosts in the form in which the addresses of clients are compared with them."""
+    found: dict[str, list[Acl]] = defaultdict(list)
+    for acl in acls:
+        found[acl.principal].append(acl._replace(host=client_address(acl.host)))
+    return found

@@ -5,6 +5,7 @@ of super users. A change is in effect on this broker when its call returns, and 
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -18,6 +19,7 @@ from millpond.model.errors import (
     ClusterNotAuthorized,
     InvalidAcl,
     InvalidRequest,
+    MillpondError,
     UnknownToken,
     UnknownUser,
 )
@@ -190,8 +192,11 @@ class SecurityAdministration:
             raise refusal
 
     async def _change(self, operation: Callable[[CatalogTransaction], T]) -> T:
+        """The change is committed when its write returns, so a failed refresh is not an error of the call: the view
+        tries again by itself."""
         result: T = await self._write(operation)
-        await self._view.refresh()
+        with contextlib.suppress(MillpondError):
+            await self._view.refresh()
         return result
 
 

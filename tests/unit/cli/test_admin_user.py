@@ -1,6 +1,7 @@
 """The administrator in a real catalog: its password works, is replaced on request, and is never overwritten."""
 
 import asyncio
+import stat
 
 import pytest
 
@@ -66,3 +67,8 @@ def test_the_catalog_has_no_password(settings):
         stored = b"".join(each.salt + each.stored_key + each.server_key for each in security.credentials(tx))
     database.close()
     assert password.encode() not in stored
+
+
+def test_other_users_of_the_machine_cannot_read_the_catalog(settings):
+    create_admin(settings)
+    assert stat.S_IMODE(settings.data_dir.stat().st_mode) == 0o700

@@ -43,10 +43,15 @@ def test_other_denials_are_logged_beside_it(log, caplog):
     assert len(caplog.records) == 2
 
 
-def test_what_is_remembered_of_denials_is_bounded(log):
-    for number in range(audit.DENIALS_REMEMBERED_MAX + 5):
+def test_a_client_that_invents_names_does_not_fill_the_log(log, clock, caplog):
+    for number in range(audit.DENIALS_PER_MINUTE_MAX + 5):
         log.denied(ALICE, "192.0.2.1", refusal(f"t{number}"))
-    assert len(log._denied_at) <= audit.DENIALS_REMEMBERED_MAX
+    assert len(caplog.records) == audit.DENIALS_PER_MINUTE_MAX
+    log.denied(Principal("User", "bob"), "192.0.2.1", refusal("t"))
+    assert len(caplog.records) == audit.DENIALS_PER_MINUTE_MAX + 1
+    clock.advance(60_000)
+    log.denied(ALICE, "192.0.2.1", refusal("another"))
+    assert len(caplog.records) == audit.DENIALS_PER_MINUTE_MAX + 2
 
 
 def test_failed_logins_do_not_fill_the_log(log, clock, caplog, monkeypatch):

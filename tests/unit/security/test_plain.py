@@ -293,6 +293,24 @@ class Held:
         return work()
 
 
+async def test_a_client_that_gives_up_makes_no_room_for_more_derivations():
+    """A thread cannot be interrupted: it counts until it has ended."""
+    held = Held()
+    checks = checker(Users(ALICE), off_loop=held)
+    tasks = [asyncio.create_task(checks.check("alice", "pencil")) for _ in range(5)]
+    while held.running < plain.CHECKS_MAX:
+        await asyncio.sleep(0)
+    for task in tasks[:3]:
+        task.cancel()
+    await asyncio.gather(*tasks[:3], return_exceptions=True)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert held.running == plain.CHECKS_MAX
+    held.released.set()
+    assert await asyncio.gather(*tasks[3:]) == [ALICE] * 2
+    assert held.most == plain.CHECKS_MAX
+
+
 async def test_few_checks_run_and_a_bounded_number_wait(monkeypatch):
     monkeypatch.setattr(plain, "WAITING_MAX", 5)
     held = Held()
@@ -301,6 +319,8 @@ async def test_few_checks_run_and_a_bounded_number_wait(monkeypatch):
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
         await checks.check("alice", "pencil")
+    while held.running < plain.CHECKS_MAX:
+        await asyncio.sleep(0)
     held.released.set()
     assert await asyncio.gather(*tasks) == [ALICE] * 5
     assert held.most == plain.CHECKS_MAX

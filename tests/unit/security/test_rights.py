@@ -158,6 +158,14 @@ def test_the_cache_does_not_grow_with_the_names_that_clients_invent() -> None:
     assert rights.allowed(ResourceType.TOPIC, "orders")
 
 
+def test_long_names_are_decided_and_not_kept() -> None:
+    prefixed = acl(name="team-", pattern=PatternType.PREFIXED)
+    rights = Rights(ALICE, "192.0.2.1", [prefixed])
+    assert rights.allowed(ResourceType.TOPIC, "team-" + "x" * 1_000_000)
+    assert not rights.allowed(ResourceType.TOPIC, "x" * 1_000_000)
+    assert not rights._cache
+
+
 @pytest.mark.parametrize(
     ("acls", "expected"),
     [

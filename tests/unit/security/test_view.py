@@ -146,3 +146,31 @@ async def test_without_security_every_client_may_do_everything():
     assert open_view.access(BY_CERTIFICATE, "192.0.2.1") is OPEN_ACCESS
     assert OPEN_ACCESS.allows(AclOperation.ALTER, ResourceType.CLUSTER)
     OPEN_ACCESS.check_valid()
+
+
+@pytest.mark.parametrize(
+    ("spelled", "client"),
+    [("2001:db8:0:0:0:0:0:5", "2001:db8::5"), ("::ffff:192.0.2.9", "192.0.2.9"), ("192.0.2.9", "192.0.2.9")],
+)
+async def test_a_denied_host_is_denied_however_it_is_spelled(stored, spelled, client):
+    denied = READ_ORDERS._replace(host=spelled, permission=Permission.DENY)
+    await stored.write(security.put_acls, [READ_ORDERS, denied])
+    assert not stored.view.access(BY_CERTIFICATE, client).allows(
+        AclOperation.READ, ResourceType.TOPIC, "orders"
+    )
+    assert stored.view.access(BY_CERTIFICATE, "192.0.2.1").allows(
+        AclOperation.READ, ResourceType.TOPIC, "orders"
+    )
+    assert denied in stored.view.acls, "they are listed as they were created"
+
+
+async def test_an_older_read_does_not_replace_a_newer_one(stored):
+    older = await stored.read(security.read)
+    await stored.write(security.put_acls, [READ_ORDERS])
+    stored.view.apply(older)
+    assert stored.view.acls == (READ_ORDERS,)
+
+
+async def test_rights_of_clients_that_ask_for_nothing_are_not_computed(stored):
+    stored.view.access(BY_CERTIFICATE, "192.0.2.1")
+    assert not stored.view._rights

@@ -229,9 +229,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def abort(self, reason: str) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is None:
+            return
+        if not self._transport.is_closing():
             logger.info("Kafka connection closed", extra={"client": self.host, "reason": reason})
-            self._transport.abort()
+        self._transport.abort()  # also a connection that is closing, and whose client does not read the rest
 
     def disconnect(self) -> None:
         """Close at once, even if the connection is closing and waits for its client."""

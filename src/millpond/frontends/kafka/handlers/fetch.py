@@ -42,6 +42,7 @@ async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchRespo
         await call.ensure_known(READ_TOPIC, ids=(topic.topic_id for topic in request.topics))
     else:
         await call.ensure_known(READ_TOPIC, (topic.topic for topic in request.topics))
+    security_version = call.services.security.version
     asked = [each for topic in request.topics for each in _asked_of_topic(call, request, topic)]
     refused = any(isinstance(each, ErrorCode) for _, _, each in asked)
     limits = call.services.limits
@@ -52,6 +53,9 @@ async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchRespo
         wait_ms=0 if refused else max(0, min(request.max_wait_ms, limits.fetch_wait_ms_max)),
         read_committed=request.isolation_level == READ_COMMITTED,
     )
+    if call.services.security.version != security_version:  # rights may have ended while it waited
+        request.max_wait_ms = 0
+        return await _fetch(call, request)
     return wire.FetchResponse(session_id=NO_SESSION, responses=_responses(call, request, asked, results))
 
 
