@@ -63,6 +63,7 @@ PUBLIC = {
         *("Delivery", "Metadata", "Outcome", "Publisher", "Subscriber", "Subscription", "Transaction"),
         *("SubscriptionConsumer", "SubscriptionKey", "SubscriptionPartition", "SubscriptionState"),
         *("Cluster", "ClusterBroker", "Tls"),
+        *("AclEntry", "CreatedToken", "TokenDescription", "UserDescription"),
     ],
     millpond.service: [
         *("Administration", "GroupDetails", "GroupPartition", "MessageWriter", "Owners", "StoredMessage"),

@@ -27,6 +27,12 @@ from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import AsyncProducer
 from millpond.client.publisher import AsyncPublisher
 from millpond.client.security import Tls
+from millpond.client.security_administration import (
+    AclEntry,
+    CreatedToken,
+    TokenDescription,
+    UserDescription,
+)
 from millpond.client.subscriber import AsyncSubscriber
 from millpond.client.subscriptions import (
     Subscription,
@@ -42,6 +48,7 @@ from millpond.client.transaction import AsyncTransaction
 
 __all__ = [
     "Acknowledgement",
+    "AclEntry",
     "Admin",
     "AsyncAdmin",
     "AsyncConsumer",
@@ -56,6 +63,7 @@ __all__ = [
     "ClusterBroker",
     "Config",
     "Consumer",
+    "CreatedToken",
     "Delivery",
     "Group",
     "GroupDescription",
@@ -79,7 +87,9 @@ __all__ = [
     "SubscriptionPartition",
     "SubscriptionState",
     "Tls",
+    "TokenDescription",
     "Topic",
     "TopicDescription",
     "Transaction",
+    "UserDescription",
 ]

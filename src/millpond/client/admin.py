@@ -1,4 +1,4 @@
-"""Topics, groups, subscriptions and brokers, on an event loop.
+"""Topics, groups, subscriptions, brokers, users and rights, on an event loop.
 
 async with AsyncAdmin() as admin:
     await admin.create_topic("orders", partitions=4, configs={"retention.ms": "60000"})
@@ -19,6 +19,7 @@ from millpond.client.consumer import ConsumerStart
 from millpond.client.message import ReadFrom
 from millpond.client.reprs import client_repr
 from millpond.client.security import SecurityArguments, TlsArgument, TokenArgument
+from millpond.client.security_administration import SecurityCalls
 from millpond.client.sources import ServerAddresses
 from millpond.client.subscriptions import SubscriptionCalls
 from millpond.model.topics import check_partition_count
@@ -123,8 +124,9 @@ class BrokerDescription:
     topics: int
 
 
-class AsyncAdmin(SubscriptionCalls, ClusterCalls):
-    """Creates, describes, changes and deletes topics, groups and subscriptions, and describes brokers.
+class AsyncAdmin(SubscriptionCalls, ClusterCalls, SecurityCalls):
+    """Creates, describes, changes and deletes topics, groups, subscriptions, users, API tokens and ACLs, and describes
+    brokers.
 
     A broker acts on a create or delete request at most once. If the response is lost, the call raises
     `OutcomeUnknown` or `TimedOut`: check the state before you repeat it.

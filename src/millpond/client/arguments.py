@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeVar
 from millpond.model.addresses import parse_addresses
 from millpond.model.errors import InvalidArgument, InvalidRecord
 from millpond.model.ids import check_topic_name
+from millpond.model.principals import Principal
 from millpond.records import Header
 
 UINT32_MAX: Final = 2**32 - 1
@@ -143,7 +144,7 @@ def path(name: str, value: object) -> Path:
     return Path(value)
 
 
-# -- secrets -----------------------------------------------------------------------------------------------------------
+# -- users and secrets -------------------------------------------------------------------------------------------------
 
 
 def username(name: str, value: object) -> str:
@@ -152,6 +153,15 @@ def username(name: str, value: object) -> str:
     if ":" in found or not found.isprintable():
         raise out_of_range(name, value, "a user name, which has no colon and no control character")
     return found
+
+
+def principal(name: str, value: object) -> str:
+    """A kind and a name, written as `User:alice`."""
+    found = label(name, value)
+    try:
+        return str(Principal.parse(found))
+    except ValueError:
+        raise out_of_range(name, value, "a principal, such as User:alice") from None
 
 
 def password(name: str, value: object) -> str:

@@ -7,6 +7,7 @@ All of them share one event loop in a background thread. Safe to use from severa
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,6 +29,12 @@ from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import TIMEOUT_S
 from millpond.client.reprs import sync_repr
 from millpond.client.security import TlsArgument, TokenArgument
+from millpond.client.security_administration import (
+    AclEntry,
+    CreatedToken,
+    TokenDescription,
+    UserDescription,
+)
 from millpond.client.sources import ServerAddresses
 from millpond.client.subscriptions import Configs, Subscription, SubscriptionState
 from millpond.client.subscriptions import NewSubscriptionStart as SubscriptionStart
@@ -160,7 +167,8 @@ class Consumer:
 
 
 class Admin:
-    """Creates, describes, changes and deletes topics, groups and subscriptions, and describes brokers.
+    """Creates, describes, changes and deletes topics, groups, subscriptions, users, API tokens and ACLs, and describes
+    brokers.
 
     A broker acts on a create or delete request at most once. If the response is lost, the call raises
     `OutcomeUnknown` or `TimedOut`: check the state before you repeat it.
@@ -317,6 +325,96 @@ class Admin:
         """Make all brokers check again whether ownership is even. They also check by themselves after every
         change."""
         return run(self._admin.rebalance())
+
+    def list_users(self) -> list[UserDescription]:
+        """All users with a password, ordered by name."""
+        return run(self._admin.list_users())
+
+    def set_password(self, user: str, password: str) -> None:
+        """Create a user, or replace its password. Connections that used the old password are closed."""
+        run(self._admin.set_password(user, password))
+
+    def delete_user(self, user: str) -> None:
+        """Delete the password of a user. Its tokens stay valid, and its ACLs are kept."""
+        run(self._admin.delete_user(user))
+
+    def list_tokens(self) -> list[TokenDescription]:
+        """All API tokens, without their texts."""
+        return run(self._admin.list_tokens())
+
+    def create_token(
+        self,
+        principal: str,
+        *,
+        expires_in: float | None = None,
+        expires_at: datetime | int | None = None,
+        description: str = "",
+    ) -> CreatedToken:
+        """Create an API token for a principal, such as "User:alice", which needs no password. It expires after
+        `expires_in` seconds, or at `expires_at` (a datetime, or milliseconds since 1970), or never. Only the result
+        has its text."""
+        return run(
+            self._admin.create_token(
+                principal, expires_in=expires_in, expires_at=expires_at, description=description
+            )
+        )
+
+    def delete_token(self, token_id: str) -> None:
+        """Delete an API token by its id. Connections that used it are closed."""
+        run(self._admin.delete_token(token_id))
+
+    def list_acls(
+        self,
+        *,
+        resource_type: str | None = None,
+        name: str | None = None,
+        pattern_type: str | None = None,
+        principal: str | None = None,
+        host: str | None = None,
+        operation: str | None = None,
+        permission: str | None = None,
+    ) -> list[AclEntry]:
+        """The ACLs that have the given values. The `pattern_type` "match" selects those that apply to the resource
+        `name`: its own, those of prefixes, and those of `*`."""
+        return run(
+            self._admin.list_acls(
+                resource_type=resource_type,
+                name=name,
+                pattern_type=pattern_type,
+                principal=principal,
+                host=host,
+                operation=operation,
+                permission=permission,
+            )
+        )
+
+    def create_acls(self, acls: Sequence[AclEntry]) -> None:
+        """Create ACLs, all or none. One that exists is kept."""
+        run(self._admin.create_acls(acls))
+
+    def delete_acls(
+        self,
+        *,
+        resource_type: str | None = None,
+        name: str | None = None,
+        pattern_type: str | None = None,
+        principal: str | None = None,
+        host: str | None = None,
+        operation: str | None = None,
+        permission: str | None = None,
+    ) -> list[AclEntry]:
+        """Delete the ACLs that `list_acls` would return, and return them. At least one value has to be given."""
+        return run(
+            self._admin.delete_acls(
+                resource_type=resource_type,
+                name=name,
+                pattern_type=pattern_type,
+                principal=principal,
+                host=host,
+                operation=operation,
+                permission=permission,
+            )
+        )
 
     def close(self) -> None:
         """Close the connections."""

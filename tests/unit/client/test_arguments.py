@@ -24,7 +24,7 @@ from millpond import (
     Publisher,
     Subscriber,
 )
-from millpond.client import Acknowledgement, AsyncTransaction, Delivery, Sent
+from millpond.client import Acknowledgement, AclEntry, AsyncTransaction, Delivery, Sent
 from millpond.client.delivery import BaseDelivery
 from millpond.client.message import records_of
 from millpond.model.errors import (
@@ -137,6 +137,18 @@ PUBLISHED = {
     "delay": SECONDS,
 }
 NAMED = {"topic": LABEL, "name": LABEL}
+PRINCIPAL = (*LABEL, "alice", "User:", ":alice")
+TIMEOUT_OR_NONE = tuple(each for each in TIMEOUT if each is not None)
+ACL = AclEntry("topic", "t", "User:alice", "read")
+ACL_FIELDS = {
+    "resource_type": (1, b"topic", "", "TOPIC", "any", "unknown"),
+    "name": OPTIONAL_LABEL,
+    "pattern_type": (1, b"literal", "", "any", "glob"),
+    "principal": PRINCIPAL[1:],
+    "host": OPTIONAL_LABEL,
+    "operation": (1, b"read", "", "READ", "any", "unknown"),
+    "permission": (1, b"allow", "", "any", True),
+}
 
 WRONG = {
     "Producer": {
@@ -189,6 +201,27 @@ WRONG = {
     "Admin.redrive": {**NAMED, "messages_max": (None, True, 1.0, -1, 2**32)},
     "Admin.unblock": NAMED,
     "Admin.drain": {"node_id": (None, True, 1.0, "1", -1), "undo": FLAG},
+    "Admin.set_password": {"user": LABEL + USERNAME[3:-1], "password": (None, *PASSWORD[:-1])},
+    "Admin.delete_user": {"user": LABEL},
+    "Admin.create_token": {
+        "principal": PRINCIPAL,
+        "expires_in": TIMEOUT_OR_NONE,
+        "expires_at": tuple(each for each in TIMESTAMP if not isinstance(each, datetime)),
+        "description": TEXT,
+    },
+    "Admin.delete_token": {"token_id": LABEL},
+    "Admin.list_acls": ACL_FIELDS,
+    "Admin.create_acls": {"acls": (None, 1, "acl", b"acl", [], [1], [None], {"acl"}, ACL)},
+    "Admin.delete_acls": ACL_FIELDS,
+    "AclEntry": {
+        "resource_type": (None, *ACL_FIELDS["resource_type"]),
+        "name": LABEL,
+        "principal": PRINCIPAL,
+        "operation": (None, *ACL_FIELDS["operation"]),
+        "pattern_type": (None, *ACL_FIELDS["pattern_type"], "match"),
+        "host": LABEL,
+        "permission": (None, *ACL_FIELDS["permission"]),
+    },
     "Payloads": {"topic": OPTIONAL_TOPIC, **CLIENT},
     "Payloads.upload": {"topic": OPTIONAL_TOPIC, "body": (None, *BYTES)},
     "Payloads.download": {"reference": (None, 1, "reference")},
@@ -231,6 +264,13 @@ RIGHT = {
     "topics": "t",
     "subscription": "s",
     "name": "t",
+    "user": "alice",
+    "password": "p",
+    "principal": "User:alice",
+    "token_id": "abc",
+    "acls": [ACL],
+    "resource_type": "topic",
+    "operation": "read",
     "group": "g",
     "value": b"x",
     "values": [b"x"],
@@ -257,6 +297,7 @@ CLASSES = {
     "Delivery": (Delivery, BaseDelivery),
     "Sent": (Sent,),
     "Acknowledgement": (Acknowledgement,),
+    "AclEntry": (AclEntry,),
 }
 NO_ARGUMENTS = {
     "close",
@@ -266,6 +307,8 @@ NO_ARGUMENTS = {
     "positions",
     "list_topics",
     "list_groups",
+    "list_users",
+    "list_tokens",
     "describe_broker",
     "cluster",
 }
