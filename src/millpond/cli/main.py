@@ -19,9 +19,12 @@ from millpond.model.errors import (
     InvalidSettings,
     MillpondError,
     NotAuthenticated,
+    NotAuthorized,
     PortUnavailable,
     UnknownGroup,
+    UnknownToken,
     UnknownTopic,
+    UnknownUser,
     Unreachable,
     without_double_periods,
 )
@@ -45,6 +48,9 @@ COMMANDS: Final = {
     "bench": "Measure produce and consume throughput and latency.",
     "doctor": "Check for common problems, and suggest remedies.",
     "security": "Create certificates, settings and the administrator of a secured broker.",
+    "user": "List users, set their passwords, and delete them.",
+    "token": "List, create and delete API tokens.",
+    "acl": "List, create and delete ACLs: what users may do.",
     "context": "Named clusters: their address, TLS and credentials.",
     "settings": "Show every setting, its effective value, and what it does.",
     "completion": "Print the completion script for a shell.",
@@ -143,6 +149,12 @@ def sentence_of(error: MillpondError) -> str:
             return f"{error} `millpond topic list` shows those that exist."
         case UnknownGroup():
             return f"{error} `millpond group list` shows those that exist."
+        case UnknownUser():
+            return f"{error} `millpond user list` shows those that exist."
+        case UnknownToken():
+            return f"{error} `millpond token list` shows those that exist."
+        case NotAuthorized():
+            return f"{error} An administrator can allow it: `millpond acl create --help`."
         case GroupInUse():
             topic, group = error.facts.get("topic"), error.facts.get("group")
             return (

@@ -13,6 +13,7 @@ from millpond.cli.output import print_note
 from millpond.cli.variables import warn_of_misspelt_variables, warn_of_unknown_variables
 from millpond.model.addresses import DEFAULT_ADDRESS, parse_addresses
 from millpond.model.errors import InvalidSettings
+from millpond.model.principals import USER, Principal
 from millpond.model.units import parse_bytes, parse_duration_ms
 
 if TYPE_CHECKING:
@@ -142,6 +143,26 @@ def as_milliseconds(context: click.Context, parameter: click.Parameter, value: s
     """For options that are a duration: `90s`."""
     try:
         return parse_duration_ms(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def as_seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """For options that are a duration of more than 0, and may be absent."""
+    if value is None:
+        return None
+    milliseconds = as_milliseconds(context, parameter, value)
+    if not milliseconds:
+        raise click.BadParameter("a duration of more than 0 is needed")
+    return milliseconds / 1000
+
+
+def as_principal(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """For users: `alice` and `User:alice` are the same."""
+    if value is None:
+        return None
+    try:
+        return str(Principal.parse(value if ":" in value else f"{USER}:{value}"))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 

@@ -18,7 +18,7 @@ def print_json(facts: Any) -> None:
     click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, to_stderr: bool = False) -> None:
     """Columns are as wide as necessary, and numbers are right-aligned. Nothing is truncated."""
     cells = [list(row) for row in rows]
     texts = [[_text(cell) for cell in row] for row in cells]
@@ -29,7 +29,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
             text.rjust(width) if is_number else text.ljust(width)
             for text, width, is_number in zip(row, widths, right, strict=True)
         )
-        click.echo("  ".join(aligned).rstrip())
+        click.echo("  ".join(aligned).rstrip(), err=to_stderr)
 
 
 def size_text(size: float) -> str:

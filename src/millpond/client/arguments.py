@@ -138,6 +138,15 @@ def instance(name: str, value: object, kind: type[Checked]) -> Checked:
     return value
 
 
+def instances(name: str, value: object, kind: type[Checked]) -> list[Checked]:
+    """A sequence that is not empty."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise _wrong_type(name, f"a list of {kind.__name__}", value)
+    if not value:
+        raise out_of_range(name, value, f"at least one {kind.__name__}")
+    return [instance(f"each of {name}", each, kind) for each in value]
+
+
 def path(name: str, value: object) -> Path:
     if not isinstance(value, str | os.PathLike):
         raise _wrong_type(name, "str or Path", value)

@@ -162,11 +162,7 @@ class SecurityCalls:
 
     async def create_acls(self, acls: Sequence[AclEntry]) -> None:
         """Create ACLs, all or none. One that exists is kept."""
-        if isinstance(acls, str | bytes) or not isinstance(acls, Sequence):
-            raise TypeError(f"acls must be a list of AclEntry, not {type(acls).__name__}")
-        if not acls:
-            raise arguments.out_of_range("acls", acls, "at least one AclEntry")
-        checked = [arguments.instance("each of acls", each, AclEntry) for each in acls]
+        checked = arguments.instances("acls", acls, AclEntry)
         request = pb.CreateAclsRequest(acls=[_message(each) for each in checked])
         await self._connections.call(ADMIN, "CreateAcls", request, pb.CreateAclsResponse)
 
