@@ -104,5 +104,14 @@ OPEN_ACCESS: Final = Access(ANONYMOUS_IDENTITY, "", _EverythingAllowed())
 """The access of every client while security is off."""
 
 
+_VERBS: Final = {
+    AclOperation.DESCRIBE_CONFIGS: "describe the configs of",
+    AclOperation.ALTER_CONFIGS: "alter the configs of",
+    AclOperation.IDEMPOTENT_WRITE: "write idempotently to",
+    AclOperation.CLUSTER_ACTION: "act as a broker of",
+}
+"""For the text of refusals. The other operations are verbs."""
+
+
 def _verb(operation: AclOperation) -> str:
-    return operation.name.lower().replace("_", " ")
+    return _VERBS.get(operation, operation.name.lower())

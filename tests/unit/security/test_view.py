@@ -74,7 +74,7 @@ async def test_refusals_name_principal_operation_and_resource(stored):
         access.require(AclOperation.WRITE, ResourceType.TOPIC, "orders")
     with pytest.raises(GroupNotAuthorized, match="User:alice may not read group 'g'"):
         access.require(AclOperation.READ, ResourceType.GROUP, "g")
-    with pytest.raises(ClusterNotAuthorized, match="User:alice may not alter configs the cluster"):
+    with pytest.raises(ClusterNotAuthorized, match="User:alice may not alter the configs of the cluster"):
         access.require(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
     with pytest.raises(TransactionalIdNotAuthorized, match="User:alice may not write transactional id 'x'"):
         access.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
