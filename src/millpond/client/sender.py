@@ -18,7 +18,15 @@ from millpond.client.calls import LOG, Connections, Pauses
 from millpond.client.errors import error_of, error_of_result, redirect_of
 from millpond.client.lane import Lane, OutBatch, ProducerIdentity
 from millpond.model.clock import Clock, SystemClock
-from millpond.model.errors import AuthenticationFailed, Defect, MillpondError, NotAuthorized, TimedOut
+from millpond.model.errors import (
+    AuthenticationFailed,
+    ClusterNotAuthorized,
+    Defect,
+    MillpondError,
+    NotAuthorized,
+    TimedOut,
+    TopicNotAuthorized,
+)
 from millpond.stubs import log_pb2
 
 DEADLINE_CHECK_S: Final = 0.02
@@ -177,14 +185,21 @@ class Sender:
                 if lane.needs_identity:
                     lane.set_identity(ProducerIdentity(found.producer_id, found.producer_epoch))
             self._last_error = None
-        except MillpondError as error:
-            self._last_error = error
+        except MillpondError as failed:
+            error = self._last_error = self._for_topic(failed)
             if not error.retriable:
                 for lane in self._lanes:
                     self._free(lane.abandon(error))
         finally:
             self._identifying = None
             self._wake.set()
+
+    def _for_topic(self, error: MillpondError) -> MillpondError:
+        """A client may not have an identity if it may write to no topic, so not to this one either."""
+        if not isinstance(error, ClusterNotAuthorized):
+            return error
+        principal = error.facts.get("principal")
+        return TopicNotAuthorized(principal=principal, operation="write", topic=self._topic)
 
     # -- writing ----------------------------------------------------------------------------------------------
 

@@ -168,6 +168,15 @@ async def test_an_acl_allows_what_it_names_and_nothing_else(secured, admin):
             await producer.send(b"x")
 
 
+async def test_a_producer_that_may_only_read_learns_which_topic_it_may_not_write(secured, admin):
+    await admin.create_acls([READ])
+    text = (await admin.create_token("User:alice")).text
+    async with AsyncProducer(TOPIC, address=secured.broker.listeners["grpc"], token=text) as producer:
+        with pytest.raises(TopicNotAuthorized, match=f"User:alice may not write topic '{TOPIC}'") as refused:
+            await producer.send(b"x")
+    assert refused.value.facts["principal"] == "User:alice"
+
+
 # -- who may -----------------------------------------------------------------------------------------------------------
 
 
