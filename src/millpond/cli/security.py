@@ -132,7 +132,12 @@ def _reset_admin(settings: "Settings") -> str:
 
 
 def _settings_for(files: "DevelopmentFiles", settings: "Settings") -> dict[str, str]:
-    found = {"data_dir": str(settings.data_dir.absolute())} if settings.uses_data_dir() else {}
+    """Those that differ from the defaults, so that the broker uses the catalog with the administrator, and what
+    secures it."""
+    defaults = type(settings)().shown()
+    found = {name: text for name, text in settings.shown().items() if text != defaults[name]}
+    if settings.uses_data_dir():
+        found["data_dir"] = str(settings.data_dir.absolute())
     return found | {
         "security": "on",
         "tls": "on",
@@ -155,7 +160,7 @@ def _facts(result: InitResult) -> dict[str, str]:
 
 def _text(result: InitResult, settings: "Settings") -> str:
     ca = result.files.ca
-    kafka, http = (f"localhost:{_port(settings.listens(name))}" for name in ("kafka", "http"))
+    kafka, grpc, http = (f"localhost:{_port(settings.listens(name))}" for name in ("kafka", "grpc", "http"))
     return f"""\
 Created in {ca.parent}:
   {ca.name:<16} certificate of the development CA, for clients
@@ -169,7 +174,19 @@ User {ADMIN}, password (shown only now): {result.password}
 Start the broker:
   millpond serve --config {result.config}
 
-librdkafka:
+Command line (keep the password in the file {ADMIN}.password, which only you can read):
+  millpond context set local --address {grpc} --tls-ca {ca} \\
+    --username {ADMIN} --password-file {ADMIN}.password
+  millpond context use local
+
+Python (Millpond's own client library):
+  Producer("greetings", address="{grpc}", tls="{ca}", username="{ADMIN}", password=PASSWORD)
+
+Python (kafka-python):
+  KafkaProducer(bootstrap_servers="{kafka}", security_protocol="SASL_SSL", ssl_cafile="{ca}",
+                sasl_mechanism="SCRAM-SHA-512", sasl_plain_username="{ADMIN}", sasl_plain_password=PASSWORD)
+
+librdkafka, from 2.6.1 on (older versions: sasl.mechanism=PLAIN, because their SCRAM is refused):
   bootstrap.servers={kafka}
   security.protocol=SASL_SSL
   ssl.ca.location={ca}
@@ -187,11 +204,7 @@ Java:
     username="{ADMIN}" password="PASSWORD";
 
 curl (asks for the password):
-  curl --cacert {ca} --user {ADMIN} https://{http}/topics
-
-Python (kafka-python):
-  KafkaProducer(bootstrap_servers="{kafka}", security_protocol="SASL_SSL", ssl_cafile="{ca}",
-                sasl_mechanism="SCRAM-SHA-512", sasl_plain_username="{ADMIN}", sasl_plain_password=PASSWORD)"""
+  curl --cacert {ca} --user {ADMIN} https://{http}/topics"""
 
 
 def _port(listen: str) -> int:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from millpond.cli.security import initialise, security_commands
 from millpond.model.errors import CatalogUnavailable
 from millpond.security.tls import ServerTls, TlsFiles
-from millpond.settings import Settings
+from millpond.settings import Settings, load
 
 NAMES = {"ca.pem", "ca-key.pem", "server.pem", "server-key.pem", "millpond.toml"}
 
@@ -58,6 +58,21 @@ def test_the_administrator_is_created_once_and_the_password_shown_once(tmp_path,
     assert done.output.count("s3cret-of-admin") == 1
     assert "https://localhost:8123/topics" in done.output
     assert "s3cret" not in (tmp_path / "pki" / "millpond.toml").read_text()
+
+
+def test_the_settings_file_has_the_settings_that_the_command_received(tmp_path, admins):
+    """The broker would otherwise use another catalog, in which there is no administrator, or other ports."""
+    arguments = ["--set", "catalog=postgresql://h/db", "--set", "storage=memory://", "--set", "retention=1d"]
+    assert invoke(admins, "--dir", tmp_path, *arguments).exit_code == 0
+    loaded = load({}, {}, tmp_path / "millpond.toml")
+    assert (loaded.catalog, loaded.storage, loaded.retention) == (
+        "postgresql://h/db",
+        "memory://",
+        86_400_000,
+    )
+    assert (loaded.security, loaded.tls_certificate) == (True, str(tmp_path / "server.pem"))
+    found = tomllib.loads((tmp_path / "millpond.toml").read_text())
+    assert "flush_delay" not in found, "defaults may change"
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
