@@ -47,7 +47,7 @@ COMMANDS: Final = {
     "demo": "Show the features in about a minute, in a temporary directory.",
     "bench": "Measure produce and consume throughput and latency.",
     "doctor": "Check for common problems, and suggest remedies.",
-    "security": "Create certificates, settings and the administrator of a secured broker.",
+    "security": "Create certificates, settings and the first administrator.",
     "user": "List users, set their passwords, and delete them.",
     "token": "List, create and delete API tokens.",
     "acl": "List, create and delete ACLs: what users may do.",

@@ -160,7 +160,7 @@ def _facts(result: InitResult) -> dict[str, str]:
 
 def _text(result: InitResult, settings: "Settings") -> str:
     ca = result.files.ca
-    kafka, grpc, http = (f"localhost:{_port(settings.listens(name))}" for name in ("kafka", "grpc", "http"))
+    kafka, grpc, http = (_address(settings, name) for name in ("kafka", "grpc", "http"))
     return f"""\
 Created in {ca.parent}:
   {ca.name:<16} certificate of the development CA, for clients
@@ -186,7 +186,7 @@ Python (kafka-python):
   KafkaProducer(bootstrap_servers="{kafka}", security_protocol="SASL_SSL", ssl_cafile="{ca}",
                 sasl_mechanism="SCRAM-SHA-512", sasl_plain_username="{ADMIN}", sasl_plain_password=PASSWORD)
 
-librdkafka:
+librdkafka, from 2.6.1 on (older versions: sasl.mechanism=PLAIN, because their SCRAM is refused):
   bootstrap.servers={kafka}
   security.protocol=SASL_SSL
   ssl.ca.location={ca}
@@ -207,8 +207,10 @@ curl (asks for the password):
   curl --cacert {ca} --user {ADMIN} https://{http}/topics"""
 
 
-def _port(listen: str) -> int:
-    return split_address(listen)[1] if listen else 0
+def _address(settings: "Settings", interface: str) -> str:
+    """Where clients reach the broker."""
+    listen = settings.listens(interface)
+    return settings.advertised(interface) or f"localhost:{split_address(listen)[1] if listen else 0}"
 
 
 security = security_commands(_create_admin, _reset_admin)

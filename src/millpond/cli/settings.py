@@ -6,6 +6,7 @@ import click
 
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.cli.output import print_json
+from millpond.model.urls import redacted_url
 from millpond.settings import kind_of, meaning_of, variable_of
 
 
@@ -13,8 +14,9 @@ from millpond.settings import kind_of, meaning_of, variable_of
 @settings_options
 @json_option
 def settings(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Show the effective value of every setting, from flags, environment, file and defaults."""
-    shown = load_settings(data_dir, config, assignments).shown()
+    """Show the effective value of every setting, from flags, environment, file and defaults. Passwords in URLs are
+    left out."""
+    shown = _without_secrets(load_settings(data_dir, config, assignments).shown())
     if as_json:
         print_json(shown)
         return
@@ -22,3 +24,7 @@ def settings(data_dir: Path | None, config: Path | None, assignments: tuple[str,
     for name, value in shown.items():
         click.echo(f"{name:<{width}}  {value or '(default)'}")
         click.echo(f"{'':<{width}}    {meaning_of(name)} ({kind_of(name).name}; {variable_of(name)})")
+
+
+def _without_secrets(shown: dict[str, str]) -> dict[str, str]:
+    return shown | {name: redacted_url(shown[name]) for name in ("catalog", "storage")}

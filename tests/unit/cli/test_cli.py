@@ -47,6 +47,20 @@ def test_settings_are_listed_with_their_values(run):
     assert "(default)" in text
 
 
+def test_settings_show_no_password(run):
+    arguments = [
+        "--set",
+        "catalog=postgresql://user:s3cret@host/db",
+        "--set",
+        "storage=s3://bucket?key=s3cret",
+    ]
+    for form in ([], ["--json"]):
+        text = run("settings", *arguments, *form).output
+        assert "postgresql://host/db" in text
+        assert "s3://bucket" in text
+        assert "s3cret" not in text
+
+
 def test_the_environment_and_a_file_are_read(run, tmp_path):
     file = tmp_path / "m.toml"
     file.write_text('retention = "1d"')
