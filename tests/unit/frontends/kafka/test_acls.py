@@ -289,6 +289,16 @@ async def test_passwords_are_not_changed_where_others_can_read_them(admin, clust
     assert await alter(admin, salted("bob")) == {"bob": ErrorCode.UNACCEPTABLE_CREDENTIAL}
 
 
+async def test_a_client_without_rights_learns_nothing_about_its_request(cluster, stack):
+    alice = await cluster.connected(stack)
+    denied, wrong = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, filter_fields(operation=0)
+    assert (await alice.send(wire.DescribeAclsRequest(**wrong), 3)).error_code == denied
+    assert await create(alice, creation(ORDERS, operation=0)) == [denied]
+    deleted = await alice.send(wire.DeleteAclsRequest(filters=[wire.DeleteAclsFilter(**wrong)]), 3)
+    assert deleted.filter_results[0].error_code == denied
+    assert await alter(alice, salted("bob"), deletion("bob")) == {"bob": denied}
+
+
 # -- without security
 
 

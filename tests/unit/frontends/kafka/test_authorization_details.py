@@ -12,6 +12,7 @@ from millpond.protocol import NO_UUID, ErrorCode
 from millpond.protocol.messages.cluster import DescribeClusterRequest
 from millpond.protocol.messages.fetch import FetchRequest, ReplicaState
 from millpond.protocol.messages.group_admin import DescribeGroupsRequest
+from millpond.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from millpond.protocol.messages.metadata import OPERATIONS_UNKNOWN, MetadataRequest, MetadataRequestTopic
 from millpond.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from millpond.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -103,6 +104,25 @@ async def test_other_topics_of_a_produce_are_appended(client, cluster):
     forbidden, appended = (await client.send(request, 9)).responses
     assert forbidden.partition_responses[0].error_code == DENIED
     assert (appended.partition_responses[0].error_code, appended.partition_responses[0].base_offset) == (0, 0)
+
+
+@pytest.mark.parametrize("version", [7, 9])
+async def test_offsets_of_all_topics_are_those_of_topics_that_the_client_may_describe(
+    client, cluster, version
+):
+    await cluster.grant(r.READ_GROUP, r.READ_TOPIC)
+    commit = cases.offset_commit(cases.Ids(cluster.topic.id, 8))
+    await client.send(commit, 8)
+    asked = OffsetFetchRequestGroup(group_id=commit.group_id, topics=None)
+    request = OffsetFetchRequest(group_id=commit.group_id, topics=None, groups=[asked])
+
+    async def topics():
+        response = await client.send(request, version)
+        return [each.name for each in (response.groups[0] if version >= 8 else response).topics]
+
+    assert await topics() == [cases.TOPIC]
+    await cluster.grant(r.READ_GROUP)
+    assert await topics() == []
 
 
 async def test_a_follower_is_refused_whatever_it_may_read(client, cluster):

@@ -33,7 +33,6 @@ async def describe_user_scram_credentials(
     if not call.services.security.enabled:
         return _refused(ErrorCode.SECURITY_DISABLED, SECURITY_OFF)
     try:
-        call.require(DESCRIBE_CLUSTER)
         stored = _by_user(call.services.security_administration.list_credentials(call.access))
     except MillpondError as error:
         return _refused(code_of(error), str(error))
