@@ -129,3 +129,27 @@ async def test_a_timeout_of_the_stream_itself_is_passed_on():
     guarded, _ = guard(rule=AUTHENTICATED)
     with pytest.raises(TimeoutError, match="its own"):
         await anext(Guards().while_allowed(late(), guarded))
+
+
+async def test_a_stream_that_is_slow_to_end_may_be_swept_again():
+    guards, may_end = Guards(), asyncio.Event()
+    guarded, revocable = guard(rule=AUTHENTICATED)
+
+    async def slow():
+        try:
+            await asyncio.Event().wait()
+            yield
+        finally:
+            await may_end.wait()
+
+    waiting = asyncio.ensure_future(anext(guards.while_allowed(slow(), guarded)))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    revocable.is_valid = False
+    for _ in range(3):
+        guards.sweep()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    may_end.set()
+    with pytest.raises(AuthenticationFailed):
+        await waiting

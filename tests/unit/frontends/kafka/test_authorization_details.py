@@ -10,7 +10,7 @@ from millpond.frontends.kafka import rights as r
 from millpond.model.acls import CLUSTER_NAME, AclOperation, Permission, ResourceType
 from millpond.protocol import NO_UUID, ErrorCode
 from millpond.protocol.messages.cluster import DescribeClusterRequest
-from millpond.protocol.messages.fetch import FetchRequest, ReplicaState
+from millpond.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from millpond.protocol.messages.group_admin import DescribeGroupsRequest
 from millpond.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from millpond.protocol.messages.metadata import OPERATIONS_UNKNOWN, MetadataRequest, MetadataRequestTopic
@@ -209,3 +209,41 @@ async def test_denials_are_in_the_audit_log_once(client, cluster, caplog):
     assert [each.principal for each in denied] == ["User:alice"]
     assert cases.TOPIC in denied[0].reason
     assert CLUSTER_NAME not in denied[0].reason
+
+
+async def test_a_fetch_that_waits_returns_nothing_of_a_topic_whose_right_has_ended(
+    client, cluster, monkeypatch
+):
+    await cluster.grant(r.READ_TOPIC)
+    fetch, waits = cluster.broker.log.fetch, []
+
+    async def revoked_while_it_waits(*arguments, **named):
+        results = await fetch(*arguments, **named)
+        waits.append(named["wait_ms"])
+        if len(waits) == 1:
+            await cluster.set_acls()
+        return results
+
+    monkeypatch.setattr(cluster.broker.log, "fetch", revoked_while_it_waits)
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
+    request = FetchRequest(
+        max_wait_ms=1, min_bytes=0, topics=[FetchTopic(topic=cases.TOPIC, partitions=[part])]
+    )
+    (topic,) = (await client.send(request, 12)).responses
+    assert [each.error_code for each in topic.partitions] == [DENIED]
+    assert waits == [1, 0]
+
+
+async def test_a_connection_that_is_closing_can_be_aborted(client, cluster):
+    """Its client may never read the rest of a response."""
+    (connection,) = cluster.broker.kafka._connections
+    transport, calls = connection._transport, []
+
+    class Closing:
+        is_closing = staticmethod(lambda: True)
+        abort = staticmethod(lambda: calls.append("abort"))
+
+    connection._transport = Closing()
+    connection.abort("it is idle")
+    connection._transport = transport
+    assert calls == ["abort"]
