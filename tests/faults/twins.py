@@ -124,6 +124,16 @@ TWINS = (
             "            pass\n        if state.sync_due_ms",
         ),
     ),
+    Twin(
+        "clients/test_sasl_sessions.py",
+        ("tests/unit/frontends/kafka/test_sasl.py",),
+        mutant(
+            "a session cannot be renewed",
+            "frontends/kafka/authentication.py",
+            "return self._ends_at_ms is not None and elapsed_ms",
+            "return self._ends_at_ms is None and elapsed_ms",
+        ),
+    ),
     Twin("clients/test_restarts.py", ("tests/unit/log/test_producers.py",), REPEATS),
     Twin(
         "cluster/test_catalog_went_back.py",

@@ -477,8 +477,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _apply_authentication(self) -> None:
         self._limit_frames()
-        if self._authentication.is_over and self._transport is not None:
-            self._transport.close()  # when the response has been sent
+        if self._authentication.is_over:
+            # kafka-python does not see a response that arrives together with the end of the connection.
+            linger_s = self._limits.refused_login_linger_ms / 1000
+            self._loop.call_later(linger_s, self.abort, "authentication failed")
 
     def _limit_frames(self) -> None:
         """Read little from a client before it has authenticated."""

@@ -36,3 +36,5 @@ class KafkaLimits:
     """Maximum request size before the client has authenticated; Kafka's `sasl.server.max.receive.size`."""
     failed_login_delay_ms: int = 100
     """Delay of the response to a failed authentication; Kafka's `connection.failed.authentication.delay.ms`."""
+    refused_login_linger_ms: int = 200
+    """Time between that response and the end of the connection, in which the client can read the response."""
