@@ -165,7 +165,7 @@ class AioKafka:
         try:
             self._producer = self._run(self._start(aiokafka.AIOKafkaProducer))
         except AioError as error:
-            self._loop.close()
+            self._close_loop()
             raise Refused from error
 
     async def _start(self, kind, *args, **named):
@@ -200,6 +200,12 @@ class AioKafka:
 
     def close(self):
         self._run(self._producer.stop())
+        self._close_loop()
+
+    def _close_loop(self):
+        """Transports that the broker has closed need some turns of the loop to close."""
+        for _ in range(20):
+            self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
 
