@@ -315,8 +315,8 @@ async def test_an_unexpected_error_does_not_end_the_writer(start, tmp_path):
         asked.set()
         raise apsw.ProtocolError("locking protocol")
 
-    engine.broker.database._data_version = fail
-    await asyncio.to_thread(asked.wait, HANG_S)
+    engine.broker.database.has_foreign_commits = fail
+    assert await asyncio.to_thread(asked.wait, HANG_S)
     assert (await asyncio.wait_for(engine.append(b"x"), HANG_S)).base_offset == 0
 
 
