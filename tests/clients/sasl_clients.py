@@ -96,7 +96,10 @@ class Confluent:
     def send(self, topic, value):
         """The number of the error; 0 for none."""
         results = []
-        self._producer.produce(topic, value, on_delivery=lambda error, _: results.append(error))
+        try:
+            self._producer.produce(topic, value, on_delivery=lambda error, _: results.append(error))
+        except confluent_kafka.KafkaException as error:  # what the metadata of the topic said already
+            return error.args[0].code()
         give_up = time.monotonic() + SECONDS_MAX
         while not results and time.monotonic() < give_up:
             self._producer.poll(0.05)
