@@ -98,10 +98,11 @@ class AsyncPublisher:
         to the object store is uploaded first."""
         record = published_record(value, key, headers_of(attributes, deliver_at, delay))
         producer = self.in_topic(topic)
+        is_free = key is None or self._turns.is_free((producer.topic, key))
+        if is_free and self._can_submit_now(producer, record):
+            return await producer.submit_record(record)
         if key is None:
             return await producer.submit_record(await self._referring(producer, record))
-        if self._turns.is_free((producer.topic, key)) and self._can_submit_now(producer, record):
-            return await producer.submit_record(record)
         with self._turns.take((producer.topic, key)) as turn:
             record = await self._referring(producer, record)
             await turn.wait_turn()

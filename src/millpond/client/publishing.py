@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from millpond.client import arguments
-from millpond.client.message import MessageHeaders, record_of
+from millpond.client.message import NO_HEADERS, MessageHeaders, record_of
 from millpond.model.errors import InvalidRecord
 from millpond.model.subscriptions import DELAY, DELIVER_AT, RESERVED_HEADERS
 from millpond.records import Header, Record
@@ -18,6 +18,8 @@ def headers_of(
 ) -> MessageHeaders:
     """Headers for the attributes, and for the earliest delivery time: a time (a datetime, or milliseconds
     since 1970), or a number of seconds after the message is published."""
+    if attributes is None and deliver_at is None and delay is None:
+        return NO_HEADERS
     headers: list[Header] = []
     for name, value in ({} if attributes is None else _checked(attributes)).items():
         if name.startswith(RESERVED_HEADERS):

@@ -99,7 +99,7 @@ class TopicInbox:
             try:
                 self._producer.put(entry, partition, deadline)
             except STALE:
-                await self._place(entry, partition, deadline)
+                await self._place_again(entry, partition, deadline)
             except Exception as error:  # noqa: BLE001
                 _refuse(entry, error)
             if not self._producer.has_room:
@@ -116,9 +116,9 @@ class TopicInbox:
             _refuse(entry, error)
         return refused_bytes
 
-    async def _place(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
+    async def _place_again(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
         try:
-            await self._producer.place(entry, partition, deadline)
+            await self._producer.place_again(entry, partition, deadline)
         except Exception as error:  # noqa: BLE001
             _refuse(entry, error)
 

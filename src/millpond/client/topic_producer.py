@@ -64,11 +64,16 @@ class TopicProducer:
         if partition is not None:
             partition = arguments.number("partition", partition)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_s
+        now = loop.time()
         future: asyncio.Future[Placed] = loop.create_future()
+        entry = QueuedRecord(record, encoded_size_max(record), future)
         try:
-            await self.ready()
-            await self.place(QueuedRecord(record, encoded_size_max(record), future), partition, deadline)
+            if not self.is_ready or now >= self._refresh_at:
+                await self.ready()
+            try:
+                self.put(entry, partition, now + self._timeout_s)
+            except STALE:
+                await self.place_again(entry, partition, now + self._timeout_s)
         except MillpondError as error:
             future.set_exception(error.copy())
         return future
@@ -93,24 +98,21 @@ class TopicProducer:
         """Whether the buffer takes another message."""
         return self._buffer.has_room
 
-    async def place(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
-        """The rest of `submit_record`, when the producer is ready. If the known description of the topic
-        refuses the message, the topic is described again and the message is tried once more."""
-        try:
-            self.put(entry, partition, deadline)
-        except STALE:
-            if self._refresh_task is not None:
-                await asyncio.wait([self._refresh_task])  # its request may have been sent too early
-            await self._ensure_metadata()
-            self.put(entry, partition, deadline)
-
     def put(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
-        """Like `place`, with the known description only. The result may go to another thread."""
+        """Queue a message, when the producer is ready. The result may go to another thread. Raises one of `STALE` if
+        the known description of the topic refuses the message: see `place_again`."""
         self._check_open()
         if entry.size + HEADER_SIZE > self._size_max:
             self._check_size(entry.record)
         self._lane(entry, partition).add(entry, deadline)
         self._sender.hold(entry.size)
+
+    async def place_again(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
+        """Describe the topic again, and try once more a message that its old description refused."""
+        if self._refresh_task is not None:
+            await asyncio.wait([self._refresh_task])  # its request may have been sent too early
+        await self._ensure_metadata()
+        self.put(entry, partition, deadline)
 
     def _check_open(self) -> None:
         if self._closed:
