@@ -47,7 +47,7 @@ class Throughput:
 
 @contextmanager
 def fresh_topic(subject: Subject, partitions: int) -> Iterator[str]:
-    admin = AdminClient({"bootstrap.servers": subject.address})
+    admin = AdminClient(subject.client)
     name = f"bench-{uuid.uuid4().hex[:12]}"
     for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         future.result(ANSWER_S_MAX)
@@ -61,7 +61,7 @@ def fresh_topic(subject: Subject, partitions: int) -> Iterator[str]:
 def produce(subject: Subject, topic: str, shape: Shape) -> Throughput:
     producer = Producer(
         {
-            "bootstrap.servers": subject.address,
+            **subject.client,
             "acks": "all",
             "linger.ms": 5,
             "queue.buffering.max.messages": 2_000_000,
@@ -82,7 +82,7 @@ def produce(subject: Subject, topic: str, shape: Shape) -> Throughput:
 def consume(subject: Subject, topic: str, shape: Shape) -> Throughput:
     consumer = Consumer(
         {
-            "bootstrap.servers": subject.address,
+            **subject.client,
             "group.id": "bench",
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 5,  # otherwise the client sleeps for a second whenever its queue is full
@@ -104,7 +104,7 @@ def consume(subject: Subject, topic: str, shape: Shape) -> Throughput:
 
 def acknowledgements(subject: Subject, topic: str, count: int) -> list[float]:
     """Seconds from the send of a message to its acknowledgement, one in flight."""
-    producer = Producer({"bootstrap.servers": subject.address, "acks": "all", "linger.ms": 0})
+    producer = Producer({**subject.client, "acks": "all", "linger.ms": 0})
     payloads = _payloads(1000)
     _warm_up(producer, topic, 1)
     samples = []
@@ -119,8 +119,8 @@ def acknowledgements(subject: Subject, topic: str, count: int) -> list[float]:
 
 def end_to_end(subject: Subject, topic: str, count: int) -> list[float]:
     """Seconds from the send of a message to its receipt by a consumer that waits at the tail."""
-    producer = Producer({"bootstrap.servers": subject.address, "acks": "all", "linger.ms": 0})
-    consumer = Consumer({"bootstrap.servers": subject.address, "group.id": "bench", "fetch.wait.max.ms": 100})
+    producer = Producer({**subject.client, "acks": "all", "linger.ms": 0})
+    consumer = Consumer({**subject.client, "group.id": "bench", "fetch.wait.max.ms": 100})
     payloads = _payloads(1000)
     _warm_up(producer, topic, 1)
     consumer.assign([TopicPartition(topic, 0, 0)])

@@ -5,9 +5,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.sources import environment
@@ -20,12 +20,19 @@ FSYNC = {"log.flush.interval.messages": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A running broker. `started_s` is the time from the start of the process to its first response."""
+    """A running broker. `started_s` is the time from the start of the process to its first response; `credentials` is
+    what librdkafka needs to connect, beside the address."""
 
     name: str
     address: str
     pid: int
     started_s: float
+    credentials: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def client(self) -> dict[str, object]:
+        """The settings of librdkafka for a connection."""
+        return {"bootstrap.servers": self.address, **self.credentials}
 
     def cpu_s(self) -> float:
         """CPU time of its process, user and system."""
@@ -39,11 +46,13 @@ class Subject:
 
 
 @contextmanager
-def millpond(folder: Path, source: Path | None = None, interface: str = "kafka") -> Iterator[Subject]:
+def millpond(
+    folder: Path, source: Path | None = None, interface: str = "kafka", settings: Sequence[str] = ()
+) -> Iterator[Subject]:
     """The installed version, or that of a checkout. The subject has the address of one interface."""
     command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(folder)]
     interfaces = [f"{each}_listen=127.0.0.1:0" for each in ("kafka", "grpc", "http")]
-    options = [*interfaces, "garbage_grace=1s", "group_initial_rebalance_delay=0ms"]
+    options = [*interfaces, "garbage_grace=1s", "group_initial_rebalance_delay=0ms", *settings]
     command += [part for option in options for part in ("--set", option)]
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(source))
