@@ -16,7 +16,7 @@ FREE_PORTS = ["--set=kafka_listen=127.0.0.1:0", "--set=grpc_listen=127.0.0.1:0",
 NOWHERE = Millpond("127.0.0.1:1")
 
 
-def findings(*arguments, code=0, run=NOWHERE):
+def findings(*arguments, code=0, run=NOWHERE.inside):
     done = run("doctor", "--json", *FREE_PORTS, *arguments)
     assert done.code == code, done.out.decode() + done.err
     return {each["check"]: each for each in done.json["findings"]}
