@@ -121,6 +121,8 @@ def fixed_strategy(name: str, kind: Fixed) -> st.SearchStrategy[Any]:
         return st.just(-1) | st.integers(0, 2**31).map(lambda seconds: seconds * 1000)
     if name.endswith("_ms"):
         return MILLISECONDS
+    if kind.format == "d":
+        return st.floats(allow_nan=False)
     bits = INTEGERS[kind.format]
     return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
@@ -206,6 +208,7 @@ WIRE = {
     "int8": "b",
     "int16": "h",
     "int32": "i",
+    "float64": "d",
     "int64": "q",
     "bool": "?",
     "uuid": "16s",

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import NewerSchema
 
-CODE_VERSION: Final = 6
+CODE_VERSION: Final = 7
 """The newest migration this code knows."""
 
 MIN_CODE_VERSION: Final = 4
@@ -218,7 +218,15 @@ SIXTH: Final = (
     "INSERT INTO counters (name, next) VALUES ('security', 1)",
 )
 
-MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH)
+# Older code may run beside this one, and does not limit clients by the quotas.
+SEVENTH: Final = (
+    """
+    CREATE TABLE quotas (
+      entity TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (entity, key)) WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
 
 HOT_TABLES: Final = ("writers", "partitions", "objects", "producers", "group_offsets")
 HOT_SETTINGS: Final = (

@@ -1,4 +1,4 @@
-"""Credentials of users, API tokens and ACLs, with one version for all of them.
+"""Credentials of users, API tokens, ACLs and quotas, with one version for all of them.
 
 Every change raises the version in the same transaction, so that a broker sees with one read whether it must load
 them again. Passwords and tokens are not stored: only what proves that a client knows them.
@@ -10,11 +10,20 @@ from typing import Final, NamedTuple
 from millpond.catalog.database import CatalogTransaction, Row
 from millpond.catalog.schema import read_meta
 from millpond.model.acls import Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType, check_acl
-from millpond.model.errors import InvalidAcl, InvalidCredential, InvalidInput, UnknownToken, UnknownUser
+from millpond.model.errors import (
+    InvalidAcl,
+    InvalidCredential,
+    InvalidInput,
+    InvalidRequest,
+    UnknownToken,
+    UnknownUser,
+)
+from millpond.model.quotas import ClientQuota, QuotaChanges, QuotaEntity, check_quota
 
 CREDENTIALS_MAX: Final = 100_000
 TOKENS_MAX: Final = 100_000
 ACLS_MAX: Final = 100_000
+QUOTAS_MAX: Final = 10_000
 """Every broker holds all of them in memory."""
 
 VERSION: Final = "SELECT next FROM counters WHERE name = 'security'"
@@ -53,6 +62,12 @@ DELETE_ACL: Final = """
     DELETE FROM acls WHERE resource_type = ? AND pattern_type = ? AND name = ? AND principal = ? AND host = ?
       AND operation = ? AND permission = ?
 """
+QUOTAS: Final = "SELECT entity, key, value FROM quotas ORDER BY entity, key"
+PUT_QUOTA: Final = """
+    INSERT INTO quotas (entity, key, value) VALUES (?, ?, ?)
+    ON CONFLICT (entity, key) DO UPDATE SET value = excluded.value
+"""
+DELETE_QUOTA: Final = "DELETE FROM quotas WHERE entity = ? AND key = ?"
 
 
 class ScramCredential(NamedTuple):
@@ -90,6 +105,7 @@ class SecurityRows(NamedTuple):
     credentials: Sequence[ScramCredential]
     tokens: Sequence[ApiToken]
     acls: Sequence[Acl]
+    quotas: Sequence[ClientQuota] = ()
 
 
 def version(tx: CatalogTransaction) -> int:
@@ -99,7 +115,7 @@ def version(tx: CatalogTransaction) -> int:
 
 def read(tx: CatalogTransaction) -> SecurityRows:
     """All rows. The version is read first: a change that is committed meanwhile is read again with the next version."""
-    return SecurityRows(version(tx), credentials(tx), tokens(tx), acls(tx))
+    return SecurityRows(version(tx), credentials(tx), tokens(tx), acls(tx), quotas(tx))
 
 
 def secret(tx: CatalogTransaction) -> bytes:
@@ -179,6 +195,28 @@ def delete_acls(tx: CatalogTransaction, filters: Sequence[AclFilter]) -> list[li
     selected = [[acl for acl in stored if each.matches(acl)] for each in filters]
     tx.each(DELETE_ACL, [_values(acl) for acl in {acl for chosen in selected for acl in chosen}])
     return selected
+
+
+# -- quotas ---------------------------------------------------------------------------------------------------
+
+
+def quotas(tx: CatalogTransaction) -> list[ClientQuota]:
+    return [
+        ClientQuota(QuotaEntity.from_text(entity), key, float(value))
+        for entity, key, value in tx.rows(QUOTAS)
+    ]
+
+
+def alter_quotas(tx: CatalogTransaction, entity: QuotaEntity, changes: QuotaChanges) -> None:
+    """Set the given quotas of an entity, and remove those whose value is None."""
+    check_quota(entity, changes)
+    _bump(tx)
+    name = entity.as_text()
+    tx.each(
+        PUT_QUOTA, [(name, key, repr(float(value))) for key, value in changes.items() if value is not None]
+    )
+    tx.each(DELETE_QUOTA, [(name, key) for key, value in changes.items() if value is None])
+    _check_count(tx, "quotas", QUOTAS_MAX, InvalidRequest)
 
 
 def _bump(tx: CatalogTransaction) -> int:

@@ -1,4 +1,4 @@
-"""The users, tokens and ACLs as this broker last read them from the catalog.
+"""The users, tokens, ACLs and quotas as this broker last read them from the catalog.
 
 A broker reads the version once per `REFRESH_S`, and everything when it has changed, so a revocation takes effect on
 every broker within about a second. Lives on one event loop; the snapshot is replaced as a whole.
@@ -20,6 +20,7 @@ from millpond.model.principals import BROKER, Principal
 from millpond.security.access import OPEN_ACCESS, Access
 from millpond.security.audit import AuditLog
 from millpond.security.identity import SCRAM, TOKEN, Identity
+from millpond.security.quotas import QuotaLimiter
 from millpond.security.rights import Rights
 from millpond.topology.catalog_access import ReadCatalog
 
@@ -51,6 +52,7 @@ class SecurityView:
         self._read = read
         self._clock = clock
         self.audit = AuditLog(clock)
+        self.quotas = QuotaLimiter(clock)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
         self._tokens: Mapping[str, ApiToken] = {}
@@ -120,6 +122,7 @@ class SecurityView:
         self.acls = tuple(rows.acls)
         self._acls_by_principal = _by_principal(rows.acls)
         self._rights = {}
+        self.quotas.apply(rows.quotas)
         self.version = rows.version
 
     async def run(self) -> None:

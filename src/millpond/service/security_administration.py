@@ -1,7 +1,8 @@
-"""Users, API tokens and ACLs, and who may change them. The Kafka, gRPC and HTTP interfaces and the CLI share it.
+"""Users, API tokens, ACLs and quotas, and who may change them. All interfaces and the CLI share it.
 
-Reading needs DESCRIBE on the cluster, changing ALTER on the cluster. Only super users change the passwords and tokens
-of super users. A change is in effect on this broker when its call returns, and on the others about a second later.
+Reading needs DESCRIBE on the cluster, changing ALTER on the cluster; for quotas DESCRIBE_CONFIGS and ALTER_CONFIGS.
+Only super users change the passwords and tokens of super users. A change is in effect on this broker when its call
+returns, and on the others about a second later.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from millpond.model.errors import (
     UnknownUser,
 )
 from millpond.model.principals import USER, Principal
+from millpond.model.quotas import ClientQuota, QuotaChanges, QuotaEntity, check_quota
 from millpond.security import Access, SecurityView
 from millpond.security.plain import OffLoop
 from millpond.security.scram import HASHES, new_credential
@@ -172,6 +174,29 @@ class SecurityAdministration:
         await self._change(lambda tx: security.delete_token(tx, token_id))
         self._record(access, "token deleted", [f"{token_id} of {token.principal}"])
 
+    # -- quotas -------------------------------------------------------------------------------------------------
+
+    def list_quotas(self, access: Access) -> list[ClientQuota]:
+        """All quotas, in a stable order."""
+        self._check(access, AclOperation.DESCRIBE_CONFIGS)
+        return list(self._view.quotas.stored)
+
+    async def alter_quotas(
+        self,
+        access: Access,
+        alterations: Sequence[tuple[QuotaEntity, QuotaChanges]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set and remove quotas, in one transaction. Raises `InvalidRequest` and changes nothing if any is invalid."""
+        self._check(access, AclOperation.ALTER_CONFIGS)
+        for entity, changes in alterations:
+            check_quota(entity, changes)
+        if validate_only or not alterations:
+            return
+        await self._change(lambda tx: _alter_quotas(tx, alterations))
+        self._record(access, "quota changed", (str(entity) for entity, _ in alterations))
+
     # -- internal -----------------------------------------------------------------------------------------------
 
     def _check(self, access: Access, operation: AclOperation) -> None:
@@ -198,6 +223,11 @@ class SecurityAdministration:
         with contextlib.suppress(MillpondError):
             await self._view.refresh()
         return result
+
+
+def _alter_quotas(tx: CatalogTransaction, alterations: Sequence[tuple[QuotaEntity, QuotaChanges]]) -> None:
+    for entity, changes in alterations:
+        security.alter_quotas(tx, entity, changes)
 
 
 def describe_acl(acl: Acl) -> str:

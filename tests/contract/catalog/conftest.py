@@ -32,7 +32,7 @@ FILLED = (
         "compactions",
     ),
     *("subscriptions", "subscription_state", "subscription_chunks", "subscription_retries"),
-    *("dead_letters", "redrives", "exclusive_consumers", "scram_credentials", "api_tokens", "acls"),
+    *("dead_letters", "redrives", "exclusive_consumers", "scram_credentials", "api_tokens", "acls", "quotas"),
 )
 
 

@@ -5,7 +5,8 @@ import pytest
 from millpond.catalog import security
 from millpond.catalog.security import ApiToken, ScramCredential
 from millpond.model.acls import Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType
-from millpond.model.errors import InvalidAcl, UnknownToken, UnknownUser
+from millpond.model.errors import InvalidAcl, InvalidRequest, UnknownToken, UnknownUser
+from millpond.model.quotas import CONSUMER_BYTE_RATE, EVERY_NAME, PRODUCER_BYTE_RATE, ClientQuota, QuotaEntity
 
 SHA256, SHA512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 ALICE = ScramCredential("alice", SHA256, b"\0salt", b"\xffstored", b"server", 4096)
@@ -25,8 +26,37 @@ def raises_version(catalog, function, *arguments):
 
 def test_a_new_catalog_has_no_users_and_a_secret(catalog):
     rows = catalog.read(security.read)
-    assert rows[1:] == ([], [], [])
+    assert rows[1:] == ([], [], [], [])
     assert len(catalog.read(security.secret)) == 32
+
+
+def test_quotas_are_set_changed_and_removed(catalog):
+    alice, every = QuotaEntity("alice", None), QuotaEntity(EVERY_NAME, "app")
+    assert raises_version(
+        catalog, security.alter_quotas, alice, {PRODUCER_BYTE_RATE: 10, CONSUMER_BYTE_RATE: 20}
+    )
+    catalog.write(security.alter_quotas, every, {PRODUCER_BYTE_RATE: 30})
+    catalog.write(security.alter_quotas, alice, {PRODUCER_BYTE_RATE: 11, CONSUMER_BYTE_RATE: None})
+    stored = [ClientQuota(every, PRODUCER_BYTE_RATE, 30.0), ClientQuota(alice, PRODUCER_BYTE_RATE, 11.0)]
+    assert sorted(catalog.read(security.quotas)) == sorted(stored)
+    assert catalog.read(security.read).quotas == catalog.read(security.quotas)
+
+
+def test_an_invalid_quota_is_not_stored(catalog):
+    for changes in ({"request_percentage": 5}, {PRODUCER_BYTE_RATE: 0}, {PRODUCER_BYTE_RATE: 1.5}):
+        with pytest.raises(InvalidRequest):
+            catalog.write(security.alter_quotas, QuotaEntity("alice", None), changes)
+    with pytest.raises(InvalidRequest):
+        catalog.write(security.alter_quotas, QuotaEntity(None, None), {PRODUCER_BYTE_RATE: 1})
+    assert catalog.read(security.quotas) == []
+
+
+def test_a_cluster_has_a_limit_of_quotas(catalog, monkeypatch):
+    monkeypatch.setattr(security, "QUOTAS_MAX", 1)
+    with pytest.raises(InvalidRequest, match="at most 1"):
+        catalog.write(
+            security.alter_quotas, QuotaEntity("alice", None), {PRODUCER_BYTE_RATE: 1, CONSUMER_BYTE_RATE: 2}
+        )
 
 
 def test_credentials_are_read_as_they_were_put(catalog):

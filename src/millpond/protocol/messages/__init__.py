@@ -12,6 +12,7 @@ from millpond.protocol.messages import (
     metadata,
     offsets,
     produce,
+    quotas,
     sasl,
     scram,
     topics,
@@ -21,7 +22,7 @@ from millpond.protocol.schema import Request
 
 _FAMILIES = (
     *(acls, api_versions, cluster, configs, fetch, group_admin, group_offsets, groups),
-    *(metadata, offsets, produce, sasl, scram, topics, transactions),
+    *(metadata, offsets, produce, quotas, sasl, scram, topics, transactions),
 )
 
 
