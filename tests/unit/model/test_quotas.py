@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from tests.each import for_each
 
 from millpond.model.errors import InvalidRequest
 from millpond.model.quotas import (
@@ -14,7 +15,6 @@ from millpond.model.quotas import (
     QuotaEntity,
     check_quota,
 )
-from tests.each import for_each
 
 ALICE, ADDRESS = QuotaEntity("alice", None), QuotaEntity(None, None, "10.0.0.1")
 
