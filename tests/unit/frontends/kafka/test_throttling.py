@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.unit.frontends.kafka import authorization_cases as cases
 from tests.unit.frontends.kafka.secured import ADMIN, SETTINGS, Cluster
+from tests.unit.frontends.kafka.wire import Client
 
 from millpond.frontends.kafka import rights as r
 from millpond.frontends.kafka.throttling import RequestUse, measured
@@ -13,6 +14,7 @@ from millpond.model.quotas import (
     QuotaEntity,
 )
 from millpond.protocol import ErrorCode, encode_request
+from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from millpond.protocol.messages.topics import (
     CreatableTopic,
@@ -249,6 +251,30 @@ async def test_without_quotas_a_request_counts_nothing(throttled):
     client = await throttled.connected()
     assert (await client.send(produce_request(throttled), 9)).throttle_time_ms == 0
     assert not throttled.broker.security.quotas._buckets
+
+
+async def test_the_connections_of_an_address_are_limited_before_they_authenticate(serving):
+    face = await serving(connections_per_address_max=1, security=True)
+    listener = face.broker.kafka.listener
+    async with AsyncExitStack() as stack:
+        for _ in range(19):  # one is connected already, and loopback addresses may have 20 times as many
+            await stack.enter_async_context(Client(listener))
+        await until(lambda: len(face.broker.kafka._connections) == 20)
+        async with Client(listener) as refused:
+            assert await refused._reader.read() == b""
+    await until(lambda: len(face.broker.kafka._connections) == 1)
+    async with Client(listener) as again:
+        assert (await again.send(ApiVersionsRequest(), 0)).error_code == 0
+
+
+async def test_a_connection_that_comes_too_fast_is_read_later(throttled):
+    await throttled.limit((None, None, "127.0.0.1"), connection_creation_rate=1)
+    await throttled.connected()
+    task = asyncio.create_task(throttled.connected("bob"))
+    await until(lambda: any(each.is_muted for each in throttled.connections))
+    assert not task.done()
+    throttled.loop_time.advance(1.001)
+    assert (await (await task).send(MetadataRequest(topics=[]), METADATA)).controller_id >= 0
 
 
 # -- the time of a handler ------------------------------------------------------------------------------------
