@@ -9,6 +9,7 @@ from millpond.catalog.database import Database
 from millpond.cluster import Membership
 from millpond.groups import Groups
 from millpond.log import Log, Transactions, Writer
+from millpond.log.topic_quotas import TopicQuotas
 from millpond.maintenance import Maintenance, resume
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
@@ -86,6 +87,7 @@ class Parts:
     administration: Administration
     cluster: ClusterAdministration
     security: SecurityView
+    topic_quotas: TopicQuotas
     authenticator: Authenticator
     gate: Gate
     security_administration: SecurityAdministration
@@ -103,6 +105,7 @@ def build_parts(
     session, clock, metrics = base.session, base.clock, base.metrics
     topology = TopologyView()
     peers = Peers(topology, session, substitutes.make_refresh_requests(), may_exist=not base.sole_broker)
+    topic_quotas = TopicQuotas(lambda: security.quotas.stored)
     log = Log(
         base.database,
         base.store,
@@ -118,6 +121,7 @@ def build_parts(
         make_writer=substitutes.make_writer,
         random=substitutes.random,
         check_disk_space=base.disk.reserve.check if base.disk.reserve is not None else _has_space,
+        full_topics=topic_quotas.full,
     )
     owned_shards = OwnedShards(base.lease, topology, session)
     maintenance = Maintenance(
@@ -219,6 +223,7 @@ def build_parts(
         administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
         cluster=ClusterAdministration(log, topology, peers, session),
         security=security,
+        topic_quotas=topic_quotas,
         authenticator=authenticator,
         gate=Gate(security, authenticator, clock=clock, behind_tls_proxy=settings.is_behind_tls_proxy()),
         security_administration=SecurityAdministration(
@@ -257,5 +262,6 @@ class HasParts:
         self.administration = parts.administration
         self.cluster = parts.cluster
         self.security = parts.security
+        self.topic_quotas = parts.topic_quotas
         self.authenticator = parts.authenticator
         self.security_administration = parts.security_administration

@@ -428,6 +428,11 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "before, so a revocation may not have reached it.",
         f"{_CATALOG} It tries again twice a second.",
     ),
+    "reading the sizes of topics failed; will retry": Explanation(
+        "The broker could not read from the catalog how many bytes topics with a quota have stored. Until it can, it "
+        "refuses the appends that it refused before, and accepts the others.",
+        f"{_CATALOG} It tries again every two seconds.",
+    ),
     "loading the JWK set failed; will retry": Explanation(
         "The keys of `oauth_jwks` could not be read, or none of them can verify a token. The broker uses the keys it "
         "has loaded before, for up to a day; then it refuses all JWTs.",
