@@ -62,7 +62,7 @@ def test_the_bytes_of_a_topic_are_those_of_its_partitions(catalog):
     for number in range(2):
         topic_partition = catalog.topic_partition(topic, number)
         epoch = catalog.write(partitions.claim, topic_partition, "s1")
-        assert catalog.append_one(topic_partition, epoch=epoch) == AppendedShare(0, 2, 0)
+        catalog.append_one(topic_partition, epoch=epoch)
     size = catalog.read(partitions.of_topic, topic.id)[0].bytes
     assert size > 0
     assert catalog.read(partitions.stored_bytes) == [(other.id, "a", 0), (topic.id, "b", 2 * size)]
