@@ -18,7 +18,7 @@ from millpond.model.quotas import (
     covers,
 )
 
-ALICE, ADDRESS = QuotaEntity("alice", None), QuotaEntity(None, None, "10.0.0.1")
+ALICE, ADDRESS = QuotaEntity("alice", None), QuotaEntity(None, None, "192.0.2.1")
 
 VALID = (
     (ALICE, {PRODUCER_BYTE_RATE: 1}),
@@ -41,7 +41,7 @@ INVALID = (
     (ALICE, {PRODUCER_BYTE_RATE: 1.5}, "whole number"),
     (ADDRESS, {CONNECTION_CREATION_RATE: 1.5}, "whole number"),
     (QuotaEntity(None, None), {PRODUCER_BYTE_RATE: 1}, "needs a user"),
-    (QuotaEntity("alice", None, "10.0.0.1"), {CONNECTION_CREATION_RATE: 1}, "no user"),
+    (QuotaEntity("alice", None, "192.0.2.1"), {CONNECTION_CREATION_RATE: 1}, "no user"),
     (QuotaEntity(None, None, "somewhere"), {CONNECTION_CREATION_RATE: 1}, "not an IP address"),
     (QuotaEntity("x" * 256, None), {PRODUCER_BYTE_RATE: 1}, "at most 255"),
     (QuotaEntity("alice", None, topic="orders"), {STORED_BYTES: 1}, "no user"),

@@ -28,7 +28,6 @@ STATUSES: Final[Mapping[type[MillpondError], int]] = {
     errors.ObjectExists: 503,
     errors.ExtentsChanged: 503,
     errors.OffsetOutOfRange: 416,
-    errors.StorageQuotaExceeded: 507,
     errors.NotCoordinator: 503,
     errors.UnstableOffsets: 503,
     errors.Fenced: 409,
