@@ -42,8 +42,6 @@ _FINAL: Final = re.compile(
     rb"(?P<bare>c=(?P<binding>%b),r=(?P<nonce>%b)),p=(?P<proof>%b)" % (_BASE64, _NONCE, _BASE64)
 )
 
-_DECOY_PARTS: Final = ("salt", "stored key", "server key")
-
 
 class ClientFirst(NamedTuple):
     """The first message of a client. `header` and `bare` are its bytes, which the last message must confirm."""
@@ -101,10 +99,8 @@ def salted_credential(
     check_credential(user, mechanism, iterations)
     if not 0 < len(salt) <= SALT_BYTES_MAX:
         raise InvalidCredential(reason=f"a salt has 1 to {SALT_BYTES_MAX} bytes")
-    if len(salted_password) != _digest_size(mechanism):
-        raise InvalidCredential(
-            reason=f"a salted password of {mechanism} has {_digest_size(mechanism)} bytes"
-        )
+    if len(salted_password) != digest_size(mechanism):
+        raise InvalidCredential(reason=f"a salted password of {mechanism} has {digest_size(mechanism)} bytes")
     return ScramCredential(user, mechanism, salt, *keys_of(salted_password, mechanism), iterations)
 
 
@@ -125,20 +121,13 @@ def is_password(password: str) -> bool:
     return 0 < size <= PASSWORD_BYTES_MAX and "\0" not in password
 
 
-def decoy(user: str, mechanism: str, iterations: int, secret: bytes) -> ScramCredential:
-    """The credential that an unknown user seems to have: the same each time and on every broker. A client that does
-    not know the cluster's secret cannot tell it from a stored one."""
-    size = _digest_size(mechanism)
-    seed = [hmac.digest(secret, f"{part}\0{mechanism}\0{user}".encode(), "sha512") for part in _DECOY_PARTS]
-    return ScramCredential(user, mechanism, seed[0][:SALT_BYTES], seed[1][:size], seed[2][:size], iterations)
-
-
 def new_nonce(random: Callable[[int], bytes]) -> str:
     """The server's half of a nonce."""
     return b64encode(random(NONCE_BYTES)).decode()
 
 
-def _digest_size(mechanism: str) -> int:
+def digest_size(mechanism: str) -> int:
+    """In bytes, of the hash function of a mechanism."""
     return hashlib.new(HASHES[mechanism]).digest_size
 
 
@@ -178,27 +167,26 @@ def _unescaped(name: bytes) -> str:
 
 class ScramExchange:
     """One exchange: `first`, then `final`, each once. `look_up` returns the stored credential of a user, if any, and
-    `nonce` is the server's half of the nonce, used for this exchange only."""
+    `decoy` the one that an unknown user seems to have. `nonce` is the server's half of the nonce, used for this
+    exchange only."""
 
     def __init__(
         self,
         mechanism: str,
         *,
         look_up: Callable[[str], ScramCredential | None],
+        decoy: Callable[[str], ScramCredential],
         nonce: str,
-        secret: bytes,
-        iterations: int,
     ) -> None:
         self._mechanism = mechanism
         self._look_up = look_up
+        self._decoy = decoy
         self._server_nonce = nonce.encode()
-        self._secret = secret
-        self._iterations = iterations
 
     def first(self, data: bytes) -> bytes:
         """Returns the server's first message: nonce, salt and iterations."""
         self._first = parse_first(data)
-        fake = decoy(self._first.user, self._mechanism, self._iterations, self._secret)
+        fake = self._decoy(self._first.user)  # for every user, because it takes time
         self._stored = self._look_up(self._first.user)
         self._credential = self._stored or fake
         self._nonce = self._first.nonce + self._server_nonce
