@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from millpond.observability.line_limit import LineLimit
+
 BACKLOG: Final = 1024
 ACCEPTS_PER_TURN: Final = 16
 """Maximum number of sockets that are accepted before the event loop serves other clients."""
@@ -99,6 +101,7 @@ class TlsListener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
         self._is_closed = False
+        self._failure_lines = LineLimit()
 
     @property
     def handshakes(self) -> int:
@@ -207,10 +210,17 @@ class TlsListener:
             return
         if not handshake.is_ended:
             self.failed += 1
+        if not self._failure_lines.admits():
+            return
         reason = "too many handshakes" if handshake.is_ended else reason_of(error)
         logger.info(
             "handshake failed",
-            extra={"interface": self._interface, "client": handshake.host, "reason": reason},
+            extra={
+                "interface": self._interface,
+                "client": handshake.host,
+                "reason": reason,
+                "unlogged": self._failure_lines.take_unlogged(),
+            },
         )
 
     def _forget(self, handshake: Handshake) -> None:
