@@ -107,6 +107,7 @@ class Authenticator:
             decoy=lambda user: self._view.decoys.credential(
                 user, mechanism, secret=secret, iterations=self._iterations
             ),
+            stand_in=lambda user: self._view.decoys.stand_in(user, mechanism),
             nonce=new_nonce(self._random),
         )
 

@@ -42,8 +42,10 @@ class Decoys:
 
     def __init__(self, credentials: Iterable[ScramCredential] = ()) -> None:
         self._shapes: dict[str, Counter[SaltShape]] = defaultdict(Counter)
+        self._users: dict[str, list[str]] = defaultdict(list)
         for each in credentials:
             self._shapes[each.mechanism][shape_of(each)] += 1
+            self._users[each.mechanism].append(each.user[:1] + each.user[1:])  # not the same string
 
     def credential(self, user: str, mechanism: str, *, secret: bytes, iterations: int) -> ScramCredential:
         """A client that does not know the cluster's secret cannot tell it from a stored one. While no credential is
@@ -57,6 +59,11 @@ class Decoys:
             _seed(secret, part, mechanism, user)[:size] for part in ("stored key", "server key")
         )
         return ScramCredential(user, mechanism, salt, stored_key, server_key, shape.iterations)
+
+    def stand_in(self, user: str, mechanism: str) -> str:
+        """The name of some stored user, always the same for a name; empty if there is none."""
+        users = self._users.get(mechanism)
+        return users[hash(user) % len(users)] if users else ""
 
     def iterations_max(self, mechanism: str) -> int:
         """Of all stored credentials for the mechanism; 0 without any."""

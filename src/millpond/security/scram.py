@@ -31,6 +31,8 @@ NONCE_BYTES: Final = 24
 PASSWORD_BYTES_MAX: Final = 1024
 MESSAGE_BYTES_MAX: Final = 4096
 
+ABSENT: Final = "\0"
+"""No name of a user contains it."""
 _NAME: Final = rb"(?:[ -+\--<>-~]|=2C|=3D)+"  # printable ASCII without `,` and `=`
 _NONCE: Final = rb"[!-+\--~]+"
 _BASE64: Final = rb"[A-Za-z0-9+/]+={0,2}"
@@ -167,8 +169,9 @@ def _unescaped(name: bytes) -> str:
 
 class ScramExchange:
     """One exchange: `first`, then `final`, each once. `look_up` returns the stored credential of a user, if any, and
-    `decoy` the one that an unknown user seems to have. `nonce` is the server's half of the nonce, used for this
-    exchange only."""
+    `decoy` the one that an unknown user seems to have. `stand_in` names a stored user for any name: for an unknown user,
+    its credential is read as that of a known one would be, because reading memory takes time. `nonce` is the server's
+    half of the nonce, used for this exchange only."""
 
     def __init__(
         self,
@@ -176,22 +179,29 @@ class ScramExchange:
         *,
         look_up: Callable[[str], ScramCredential | None],
         decoy: Callable[[str], ScramCredential],
+        stand_in: Callable[[str], str],
         nonce: str,
     ) -> None:
         self._mechanism = mechanism
         self._look_up = look_up
         self._decoy = decoy
+        self._stand_in = stand_in
         self._server_nonce = nonce.encode()
 
     def first(self, data: bytes) -> bytes:
         """Returns the server's first message: nonce, salt and iterations."""
         self._first = parse_first(data)
-        fake = self._decoy(self._first.user)  # for every user, because it takes time
-        self._stored = self._look_up(self._first.user)
-        self._credential = self._stored or fake
+        user = self._first.user
+        # The same steps for every user: one look-up that finds and one that does not, a decoy, two salts.
+        fake, absent, other = self._decoy(user), user + ABSENT, self._stand_in(user)
+        self._stored = self._look_up(user)
+        read = self._look_up(other if self._stored is None else absent)
+        self._credential = self._stored or read or fake
+        salts = b64encode(fake.salt), b64encode(self._credential.salt)
+        iterations = fake.iterations, self._credential.iterations
+        shown = self._stored is not None
         self._nonce = self._first.nonce + self._server_nonce
-        salt, iterations = b64encode(self._credential.salt), self._credential.iterations
-        self._server_first = b"r=%b,s=%b,i=%d" % (self._nonce, salt, iterations)
+        self._server_first = b"r=%b,s=%b,i=%d" % (self._nonce, salts[shown], iterations[shown])
         return self._server_first
 
     def final(self, data: bytes) -> tuple[bytes, ScramCredential]:

@@ -23,6 +23,7 @@ def scram():
             SHA_256,
             look_up=lambda user: users.scram_credential(user, SHA_256),
             decoy=lambda user: users.decoys.credential(user, SHA_256, secret=SECRET, iterations=4096),
+            stand_in=lambda user: users.decoys.stand_in(user, SHA_256),
             nonce="nonce",
         )
     )
