@@ -169,9 +169,9 @@ def _unescaped(name: bytes) -> str:
 
 class ScramExchange:
     """One exchange: `first`, then `final`, each once. `look_up` returns the stored credential of a user, if any, and
-    `decoy` the one that an unknown user seems to have. `stand_in` names a stored user for any name: for an unknown user,
-    its credential is read as that of a known one would be, because reading memory takes time. `nonce` is the server's
-    half of the nonce, used for this exchange only."""
+    `decoy` the one that an unknown user seems to have. `stand_in` names a stored user for any name: its credential is
+    read in place of that of an unknown user, because reading memory takes time. `nonce` is the server's half of the
+    nonce, used for this exchange only."""
 
     def __init__(
         self,
