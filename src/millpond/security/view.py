@@ -20,6 +20,7 @@ from millpond.model.principals import BROKER, Principal
 from millpond.observability.metrics import QuotaMetrics
 from millpond.security.access import OPEN_ACCESS, Access
 from millpond.security.audit import AuditLog
+from millpond.security.decoys import Decoys
 from millpond.security.identity import SCRAM, TOKEN, Identity
 from millpond.security.quotas import QuotaLimiter
 from millpond.security.rights import Rights
@@ -62,6 +63,7 @@ class SecurityView:
         self.quotas = QuotaLimiter(clock, metrics)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
+        self.decoys = Decoys()
         self._tokens: Mapping[str, ApiToken] = {}
         self.acls: tuple[Acl, ...] = ()
         self._acls_by_principal: Mapping[str, Sequence[Acl]] = {}
@@ -125,6 +127,7 @@ class SecurityView:
         if rows.version < self.version:
             return
         self._credentials = {(each.user, each.mechanism): each for each in rows.credentials}
+        self.decoys = Decoys(rows.credentials)
         self._tokens = {each.id: each for each in rows.tokens}
         self.acls = tuple(rows.acls)
         self._acls_by_principal = _by_principal(rows.acls)
