@@ -286,16 +286,10 @@ class Settings:
         _KAFKA.connections_max, COUNT, "Maximum number of concurrent Kafka connections."
     )
     connections_per_address_max: int = _setting(
-        _ADDRESSES.open_max,
-        COUNT_OR_UNLIMITED,
-        "Maximum number of open Kafka and HTTP connections of one client address, or IPv6 /64 network; 20 times as "
-        "many for loopback addresses; 0 is unlimited.",
+        _ADDRESSES.open_max, COUNT_OR_UNLIMITED, "Maximum open connections of an address; 0 is unlimited."
     )
     connections_per_address_rate: int = _setting(
-        _ADDRESSES.per_second,
-        COUNT_OR_UNLIMITED,
-        "New Kafka and HTTP connections of one client address that are served per second; more wait. 20 times as many "
-        "for loopback addresses; 0 is unlimited. A quota `connection_creation_rate` replaces it.",
+        _ADDRESSES.per_second, COUNT_OR_UNLIMITED, "New connections of an address per second; 0 is unlimited."
     )
     disk_reserve: int = _setting(
         RESERVE_BYTES,
