@@ -182,6 +182,7 @@ def build_parts(
         enabled=settings.security,
         super_users=settings.super_users,
         clock=clock,
+        metrics=metrics.quotas,
         sessions=sessions,
     )
     authenticator = Authenticator(

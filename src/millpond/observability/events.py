@@ -33,6 +33,12 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "was accepted is still made durable.",
         f"Nothing has to be repaired. {_REPORT}",
     ),
+    "other users can open the data directory": Explanation(
+        "Security is on, and the data directory `path` can be opened by other users of this machine. It contains "
+        "messages and, with an SQLite catalog, users, ACLs and the secrets of the cluster: with them, brokers are "
+        "bypassed.",
+        "`chmod 700` the directory. If jobs of other users need it (Spark), give it to a group of their own.",
+    ),
     # -- cli --------------------------------------------------------------------------------------------------
     "declared dead; rejoining the cluster": Explanation(
         "Another process declared this broker dead and took over its partitions. Usually the broker did not renew "
@@ -533,5 +539,6 @@ FIELDS: Final[Mapping[str, str]] = {
     "timeout_ms": "The time that was allowed, in milliseconds.",
     "topic": "Name of a topic; its id if the topic is gone.",
     "transactional_id": "Transactional id of a producer.",
+    "unlogged": "Number of lines of this kind that were left out before this one, because there were too many.",
     "worker": "Number of a worker of `millpond serve --workers`, from 0.",
 }

@@ -17,8 +17,10 @@ from millpond.model.addresses import client_address
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, NotAuthorized
 from millpond.model.principals import BROKER, Principal
+from millpond.observability.metrics import QuotaMetrics
 from millpond.security.access import OPEN_ACCESS, Access
 from millpond.security.audit import AuditLog
+from millpond.security.decoys import Decoys
 from millpond.security.identity import SCRAM, TOKEN, Identity
 from millpond.security.quotas import QuotaLimiter
 from millpond.security.rights import Rights
@@ -51,6 +53,7 @@ class SecurityView:
         enabled: bool,
         super_users: Collection[Principal] = (),
         clock: Clock,
+        metrics: QuotaMetrics | None = None,
         sessions: Sessions | None = None,
     ) -> None:
         self.enabled = enabled
@@ -60,9 +63,10 @@ class SecurityView:
         self._clock = clock
         self._sessions = sessions
         self.audit = AuditLog(clock)
-        self.quotas = QuotaLimiter(clock)
+        self.quotas = QuotaLimiter(clock, metrics)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
+        self.decoys = Decoys()
         self._tokens: Mapping[str, ApiToken] = {}
         self.acls: tuple[Acl, ...] = ()
         self._acls_by_principal: Mapping[str, Sequence[Acl]] = {}
@@ -132,11 +136,13 @@ class SecurityView:
         if rows.version < self.version:
             return
         self._credentials = {(each.user, each.mechanism): each for each in rows.credentials}
+        self.decoys = Decoys(rows.credentials)
         self._tokens = {each.id: each for each in rows.tokens}
         self.acls = tuple(rows.acls)
         self._acls_by_principal = _by_principal(rows.acls)
         self._rights = {}
-        self.quotas.apply(rows.quotas)
+        if self.enabled:
+            self.quotas.apply(rows.quotas)
         self.version = rows.version
 
     async def run(self) -> None:
