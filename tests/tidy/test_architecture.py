@@ -67,6 +67,7 @@ PUBLIC = {
     ],
     millpond.service: [
         *("Administration", "GroupDetails", "GroupPartition", "MessageWriter", "Owners", "StoredMessage"),
+        *("BrowserLogin", "OidcCallback"),
         *(
             "PartitionDescription",
             "PollRequest",
@@ -252,6 +253,7 @@ BROKERS_OWN = {
     "ExtentsChanged",
     "FencedInstance",
     "GroupFull",
+    "IdentityProviderUnavailable",
     "IllegalGeneration",
     "InconsistentProtocol",
     "InvalidProducerIdMapping",
@@ -273,7 +275,7 @@ BROKERS_OWN = {
     "UnstableOffsets",
 }
 """Errors that no call of the client library raises: of brokers that start, of Kafka's group protocol and transactions,
-and of the store inside a broker."""
+of the store inside a broker, and of logins with a browser."""
 
 
 def test_every_error_is_public_or_a_brokers_own():
