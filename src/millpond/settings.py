@@ -31,7 +31,7 @@ from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
 from millpond.security.addresses import AddressLimits
 from millpond.security.authenticator import AuthenticationSettings
-from millpond.security.oidc_settings import OPENID, OidcSettings, check_oidc
+from millpond.security.oidc_settings import OPENID, OidcSettings, checked_oidc
 from millpond.security.tls_files import NO_CLIENT_AUTH, TlsFiles
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.setting_types import (
@@ -392,18 +392,10 @@ class Settings:
 
     def oidc(self) -> OidcSettings | None:
         """None if nothing of it is set. Raises `InvalidSettings` if it is incomplete."""
-        if not (self.oidc_issuer or self.oidc_client_id or self.oidc_client_secret or self.oidc_redirect_url):
-            return None
-        found = OidcSettings(
-            self.oidc_issuer,
-            self.oidc_client_id,
-            self.oidc_client_secret,
-            self.oidc_scopes,
-            self.oauth_subject_claim,
-            self.oidc_redirect_url,
+        client = (self.oidc_client_id, self.oidc_client_secret, self.oidc_scopes)
+        return checked_oidc(
+            OidcSettings(self.oidc_issuer, *client, self.oauth_subject_claim, self.oidc_redirect_url)
         )
-        check_oidc(found)
-        return found
 
     def kafka_limits(self) -> KafkaLimits:
         return KafkaLimits(connections_max=self.connections_max)
@@ -551,7 +543,7 @@ def load(
 
 def _check_flags(flags: Mapping[str, str]) -> None:
     for name in filter(Settings.__dataclass_fields__.__contains__, flags):
-        if kind_of(name) is SECRET:
+        if kind_of(name) is SECRET and flags[name]:
             reason = f"other users of the machine can see options; set {variable_of(name)}, or use the settings file"
             raise InvalidSettings(name=name, value=HIDDEN, reason=reason)
 
