@@ -47,6 +47,9 @@ class Interfaces:
         self._metrics = metrics
         self.tls = _tls_of(settings)
         """The certificate of all interfaces; None if they are plain."""
+        if self.tls is not None:
+            expiry = metrics.security.certificate_seconds.labels(settings.tls_certificate)
+            expiry.set_function(self.tls.seconds_to_expiry)
         credentials = self.tls.grpc_credentials() if self.tls is not None else None
         self.kafka = KafkaServer(
             settings.kafka_limits(), metrics.kafka, self.tls, behind_tls_proxy=settings.is_behind_tls_proxy()
@@ -123,6 +126,7 @@ class Interfaces:
             node=node,
             owners=parts.owners,
             cluster=parts.cluster,
+            topic_changes=parts.topic_changes,
             security=parts.security,
             authenticator=parts.authenticator,
             max_reauth_ms=self._settings.max_reauth,

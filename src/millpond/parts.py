@@ -17,10 +17,13 @@ from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
 from millpond.security import SecurityView
+from millpond.security.audit import AUDIT_TOPIC, AuditLog
 from millpond.security.authenticator import Authenticator
 from millpond.security.gate import Gate
 from millpond.service import (
     Administration,
+    AuditedTopicChanges,
+    AuditTopic,
     ClusterAdministration,
     MessageWriter,
     Owners,
@@ -83,9 +86,11 @@ class Parts:
     messages: MessageWriter
     payloads: PayloadTransfers
     poller: Poller
+    topic_changes: AuditedTopicChanges
     administration: Administration
     cluster: ClusterAdministration
     security: SecurityView
+    audit_topic: AuditTopic | None
     authenticator: Authenticator
     gate: Gate
     security_administration: SecurityAdministration
@@ -147,12 +152,18 @@ def build_parts(
         limits=settings.group_limits(),
         trusts_clock=maintenance.guard.trusts_clock,
     )
+    audit = AuditLog(clock, enabled=settings.security, metrics=metrics.security)
+    topic_changes = AuditedTopicChanges(log, audit, node_id)
+    audit_topic = _audit_topic(settings, base, log, node_id)
+    if audit_topic is not None:
+        audit.recorder = audit_topic.add
     owners = Owners(topology, session)
     workers = Workers()
     messages = MessageWriter(
         log,
         owners,
         workers,
+        topic_changes,
         clock=clock,
         auto_create_topics=settings.auto_create_topics,
         default_partitions=settings.default_partitions,
@@ -167,9 +178,15 @@ def build_parts(
         limits=settings.queue_limits(),
         metrics=metrics.queues,
         copy_body=payloads.copy,
+        create_topic=topic_changes.create_by_broker,
     )
     security = SecurityView(
-        log.read, enabled=settings.security, super_users=settings.super_users, clock=clock
+        log.read,
+        enabled=settings.security,
+        super_users=settings.super_users,
+        clock=clock,
+        audit=audit,
+        read_only_topics=[AUDIT_TOPIC] if settings.audit_topic else (),
     )
     authenticator = Authenticator(
         security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
@@ -212,14 +229,26 @@ def build_parts(
         messages=messages,
         payloads=payloads,
         poller=Poller(log, owners, workers, limits=settings.service_limits()),
-        administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
-        cluster=ClusterAdministration(log, topology, peers, session),
+        topic_changes=topic_changes,
+        administration=Administration(
+            log, groups, owners, topic_changes, default_partitions=settings.default_partitions
+        ),
+        cluster=ClusterAdministration(log, topology, peers, session, audit),
         security=security,
+        audit_topic=audit_topic,
         authenticator=authenticator,
         gate=Gate(security, authenticator, clock=clock, behind_tls_proxy=settings.is_behind_tls_proxy()),
         security_administration=SecurityAdministration(
             log.write, security, clock=clock, iterations=settings.password_iterations
         ),
+    )
+
+
+def _audit_topic(settings: Settings, base: Foundation, log: Log, node_id: int) -> AuditTopic | None:
+    if not settings.audit_topic:
+        return None
+    return AuditTopic(
+        log, node_id=node_id, retention_ms=settings.audit_retention, metrics=base.metrics.security
     )
 
 
@@ -250,6 +279,7 @@ class HasParts:
         self.messages = parts.messages
         self.payloads = parts.payloads
         self.poller = parts.poller
+        self.topic_changes = parts.topic_changes
         self.administration = parts.administration
         self.cluster = parts.cluster
         self.security = parts.security

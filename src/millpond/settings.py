@@ -22,7 +22,7 @@ from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
-from millpond.model.addresses import WILDCARD_HOSTS, is_loopback, split_address
+from millpond.model.addresses import INTERFACES, WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.principals import Principal
 from millpond.model.urls import redacted_url
@@ -119,7 +119,10 @@ class Settings:
         "", ADDRESS, "Address that HTTP clients should connect to, if it differs from the listen address."
     )
     insecure: bool = _setting(
-        False, FLAG, "Allow listening on addresses other than loopback without security and TLS."
+        False,
+        FLAG,
+        "Allow listening on addresses other than loopback without security and TLS. The broker warns of it in its log, "
+        "its audit log and the metric `millpond_insecure`.",
     )
     tls: str = _setting(
         TLS_OFF,
@@ -154,6 +157,16 @@ class Settings:
         ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"),
         MECHANISMS,
         "SASL mechanisms that Kafka clients may use. PLAIN needs TLS, unless the broker listens on loopback.",
+    )
+    audit_topic: bool = _setting(
+        False,
+        FLAG,
+        "Write the audit log to the topic `__audit`, too. Clients may read it with READ; only brokers write it.",
+    )
+    audit_retention: int = _setting(
+        90 * 86_400_000,
+        DURATION_OR_UNLIMITED,
+        "Time for which the topic `__audit` keeps events; replaces the retention of the topic at the start.",
     )
     max_reauth: int = _setting(
         0,
@@ -401,13 +414,28 @@ class Settings:
     def _check_secured(self, name: str, listen: str) -> None:
         if not self.security:
             reason = (
-                "other machines could reach it and clients do not authenticate; `millpond security init` sets up users "
-                "and TLS, and insecure=true allows it without them"
+                "other machines could reach it and clients do not authenticate; run `millpond security init` to set up "
+                "users and TLS, or allow it without them with `millpond serve --insecure` (the setting insecure=true)"
             )
             raise InvalidSettings(name=name, value=listen, reason=reason)
         if self.tls == TLS_OFF:
-            reason = "passwords would cross the network unencrypted; set tls=on, or tls=proxy behind a proxy"
+            reason = (
+                "passwords would cross the network unencrypted; set tls=on, or tls=proxy behind a proxy, or allow it "
+                "with `millpond serve --insecure` (the setting insecure=true)"
+            )
             raise InvalidSettings(name=name, value=listen, reason=reason)
+
+    def insecure_listeners(self) -> list[str]:
+        """The addresses that only the setting `insecure` allows."""
+        listens = [self.listens(interface) for interface in INTERFACES]
+        beyond = [each for each in listens if each and not is_loopback(split_address(each)[0])]
+        return beyond if not self.security or self.tls == TLS_OFF else []
+
+    def check_audit_topic(self) -> None:
+        """Raises `InvalidSettings` if the topic cannot be protected."""
+        if self.audit_topic and not self.security:
+            reason = "without security=on every client could write to it, and events would have no names"
+            raise InvalidSettings(name="audit_topic", value="true", reason=reason)
 
     def listens(self, interface: str) -> str:
         return {"kafka": self.kafka_listen, "grpc": self.grpc_listen, "http": self.http_listen}[interface]

@@ -87,6 +87,8 @@ PUBLIC = {
             "TransferTarget",
             "NewMessage",
             "AppendIndex",
+            "AuditTopic",
+            "AuditedTopicChanges",
         ),
         *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "Leader"),
     ],

@@ -73,7 +73,11 @@ class Gate:
             )
             await self._sleep(FAILURE_DELAY_S)
             raise
-        return self._view.access(identity, client_address(proof.host))
+        host = client_address(proof.host)
+        self._view.audit.request_authenticated(
+            identity.principal, interface=proof.interface, client=host, method=_method(proof)
+        )
+        return self._view.access(identity, host)
 
     async def _identity(self, proof: ClientProof) -> Identity:
         if not proof.authorization:

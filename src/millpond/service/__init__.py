@@ -12,6 +12,8 @@ from millpond.service.administration import (
     PartitionDescription,
     TopicDetails,
 )
+from millpond.service.audit_topic import AuditTopic
+from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.cluster import BrokerStatus, ClusterAdministration, ClusterStatus
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.messages import AppendIndex, MessageWriter, NewMessage, StoredMessage
@@ -25,6 +27,8 @@ __all__ = [
     "OLDEST",
     "Administration",
     "AppendIndex",
+    "AuditTopic",
+    "AuditedTopicChanges",
     "BrokerStatus",
     "ClusterAdministration",
     "ClusterStatus",

@@ -43,7 +43,7 @@ async def _one(
             raise InvalidRequest(reason="the topic is named more than once")
         _check(asked, call.log.topics.named(asked.name).partitions)
         if not validate_only:
-            await call.log.add_partitions(asked.name, asked.count)
+            await call.services.topic_changes.add_partitions(call.access, asked.name, asked.count)
     except REFUSALS as error:
         code, message = code_and_message(error)
         return CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=message)

@@ -54,7 +54,9 @@ async def _one(
             raise InvalidRequest(reason="the topic is named more than once")
         topic = _planned(call, asked)
         if not validate_only:
-            topic = await call.log.create_topic(topic.name, topic.partitions, topic.overrides)
+            topic = await call.services.topic_changes.create(
+                call.access, topic.name, topic.partitions, topic.overrides
+            )
     except REFUSALS as error:
         code, message = code_and_message(error)
         return CreatableTopicResult(name=asked.name, error_code=code, error_message=message, configs=None)

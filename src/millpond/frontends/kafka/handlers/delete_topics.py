@@ -57,7 +57,7 @@ def _key(state: DeleteTopicState) -> TopicKey:
 async def _one(call: KafkaCall, name: str | None, topic_id: bytes, times: int) -> DeletableTopicResult:
     try:
         topic = _found(call, name, topic_id, times)
-        await call.log.delete_topic(topic.name)
+        await call.services.topic_changes.delete(call.access, topic.name)
     except REFUSALS as error:
         code, message = code_and_message(error)
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
