@@ -26,6 +26,7 @@ TITLES = {
 class Trial:
     folder: Path
     printed: str
+    broker: subprocess.Popen | None = None
 
     def block(self, name):
         """The commands below a title."""
@@ -79,6 +80,7 @@ def secured_trial(folder):
     starting = ["bash", "-c", f"exec {trial.block('start')}"]
     pipes = {"stdout": subprocess.PIPE, "cwd": folder, "env": trial.environment(), "text": True}
     with watched(subprocess.Popen(starting, **pipes)) as broker:
+        trial.broker = broker
         while not broker.stdout.readline().startswith("  http "):
             assert broker.poll() is None
         trial.paste(trial.block("password"), given=f"{trial.password}\n")
