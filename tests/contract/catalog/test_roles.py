@@ -1,5 +1,6 @@
 """The roles of PostgreSQL in the threat model, tried: the documented statements are what is executed here."""
 
+import asyncio
 import re
 from pathlib import Path
 from urllib.parse import quote
@@ -7,6 +8,7 @@ from urllib.parse import quote
 import psycopg
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from millpond.broker import Broker
 from millpond.catalog.postgres import PostgresDatabase
@@ -16,6 +18,7 @@ from millpond.spark import place, sink, source
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/threat-model.md"
 BEFORE, AFTER = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+VALUE = StructType([StructField("value", BinaryType())])
 SECRET_TABLES = ("scram_credentials", "api_tokens", "acls", "quotas")
 
 
@@ -42,12 +45,11 @@ def as_role(postgres_url):
 
 
 @pytest.fixture(scope="module")
-async def options(as_role, tmp_path_factory):
+def options(as_role, tmp_path_factory):
     """What jobs are given, by role. A broker with its own role has created the tables, and a topic with a message."""
     storage = tmp_path_factory.mktemp("store").as_uri()
     settings = Settings(catalog=as_role("millpond_broker"), storage=storage, disk_reserve=0)
-    async with Broker(settings) as broker:
-        await broker.produce("orders", b"one")
+    asyncio.run(_produce(settings, b"one"))
     with psycopg.connect(as_role("millpond_broker"), autocommit=True) as connection:
         connection.execute(AFTER)
     return lambda role: {"catalog": as_role(f"millpond_{role}"), "storage": storage}
@@ -61,16 +63,16 @@ def read(options):
     return [bytes(value) for batch in batches for value in batch.column("value").to_pylist()]
 
 
-async def test_a_reader_reads_and_a_writer_writes(options):
+def test_a_reader_reads_and_a_writer_writes(options):
     assert read(options("reader")) == [b"one"]
     asked = {**options("writer"), "topic": "orders"}
     rows = pa.record_batch({"value": pa.array([b"two"], pa.binary())})
-    writer = sink.writer(asked, source.schema({**asked, "subscribe": "orders"}), False)
+    writer = sink.writer(asked, VALUE, False)
     writer.commit([writer.write(iter([rows]))])
     assert read(options("reader")) == [b"one", b"two"]
 
 
-async def test_neither_sees_users_tokens_or_secrets(options, as_role):
+def test_neither_sees_users_tokens_or_secrets(options, as_role):
     for role in ("reader", "writer"):
         with psycopg.connect(as_role(f"millpond_{role}"), autocommit=True) as connection:
             for table in SECRET_TABLES:
@@ -82,21 +84,22 @@ async def test_neither_sees_users_tokens_or_secrets(options, as_role):
     assert not any("secret" in name for name in names)
 
 
-async def test_a_reader_reads_no_meta_and_changes_nothing(options, as_role):
+def test_a_reader_reads_no_meta_and_changes_nothing(options, as_role):
     with psycopg.connect(as_role("millpond_reader"), autocommit=True) as connection:
         for statement in ("SELECT * FROM meta", "DELETE FROM extents", "UPDATE partitions SET epoch = 0"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
     with pytest.raises(MillpondError):
-        sink.writer({**options("reader"), "topic": "orders"}, _value_schema(), False)
+        sink.writer({**options("reader"), "topic": "orders"}, VALUE, False)
 
 
-async def test_the_secrets_are_still_there_for_brokers(options, as_role):
+def test_the_secrets_are_still_there_for_brokers(options, as_role):
     database = PostgresDatabase(as_role("millpond_broker"))
     with database.read() as tx:
         assert {"security_secret", "ack_secret"} <= {name for (name,) in tx.rows("SELECT name FROM meta")}
     database.close()
 
 
-def _value_schema():
-    return source.schema({"catalog": "memory://", "storage": "memory://", "subscribe": "orders"})
+async def _produce(settings, value):
+    async with Broker(settings) as broker:
+        await broker.produce("orders", value)
