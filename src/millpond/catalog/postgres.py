@@ -252,6 +252,14 @@ def _errors_translated() -> Iterator[None]:
         yield
     except (errors.DataCorrupted, errors.IndexCorrupted) as error:
         raise CorruptCatalog(reason=str(error)) from error
+    except errors.InsufficientPrivilege as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidSettings(
+            f"The role of this process in PostgreSQL lacks a privilege: {reason}. Grant it, or use another role.",
+            name="catalog",
+            value="",
+            reason=reason,
+        ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError, errors.TransactionRollback) as error:
         raise CatalogUnavailable(reason=str(error)) from error
     except (errors.ReadOnlySqlTransaction, errors.IdleInTransactionSessionTimeout) as error:

@@ -59,9 +59,9 @@ def _weak_settings(settings: "Settings") -> Iterator[tuple[str, str]]:
     """Each with a remedy."""
     beyond = _beyond_loopback(settings)
     if settings.insecure:
-        where = f"the broker listens on {', '.join(beyond)}" if beyond else "no listener needs it now"
+        effect = f"the broker listens on {', '.join(beyond)}" if beyond else "no listener needs it now"
         yield (
-            f"insecure=true: {where}",
+            f"insecure=true: {effect}",
             "remove it; `millpond security init` sets up users and TLS",
         )
     if settings.security and settings.tls == TLS_AT_PROXY:

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from millpond.broker import Broker
 from millpond.catalog.postgres import PostgresDatabase
-from millpond.model.errors import MillpondError
+from millpond.model.errors import InvalidSettings
 from millpond.settings import Settings
 from millpond.spark import place, sink, source
 
@@ -89,7 +89,7 @@ def test_a_reader_reads_no_meta_and_changes_nothing(options, as_role):
         for statement in ("SELECT * FROM meta", "DELETE FROM extents", "UPDATE partitions SET epoch = 0"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
-    with pytest.raises(MillpondError):
+    with pytest.raises(InvalidSettings, match="permission denied for table meta"):
         sink.writer({**options("reader"), "topic": "orders"}, VALUE, False)
 
 
