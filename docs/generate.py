@@ -150,8 +150,17 @@ SECURITY_LIMITS = {
         Limit("Latest expiry of a JWT, in seconds since 1970", "security.jwt.SECONDS_MAX"),
         Limit("Size of a JWK set", "security.jwks.SET_BYTES_MAX", "bytes"),
         Limit("Keys of a JWK set", "security.jwks.KEYS_MAX"),
+        Limit(
+            "Size of a response of an identity provider", "security.https_client.RESPONSE_BYTES_MAX", "bytes"
+        ),
+        Limit("OIDC logins at a time at the provider", "security.oidc.EXCHANGES_MAX"),
+        Limit(
+            "OIDC logins that run or wait; further ones are refused", "security.oidc.EXCHANGES_WAITING_MAX"
+        ),
+        Limit("Length of an authorization code", "security.oidc.CODE_CHARS_MAX", "characters"),
+        Limit("Length of the cookie of an OIDC login", "security.oidc.COOKIE_CHARS_MAX", "characters"),
         Limit("Size of an RSA key, at least", "security.jwks.RSA_BITS_MIN", "bits"),
-        Limit("Duration of a request for a JWK set", "security.jwks.FETCH_TIMEOUT_S", "s"),
+        Limit("Duration of a request to an identity provider", "security.https_client.TIMEOUT_S", "s"),
         Limit(
             "Time for which a JWK set is used while it cannot be loaded again", "security.jwks.STALE_MS", "ms"
         ),
@@ -168,15 +177,19 @@ SECURITY_LIMITS = {
         Limit("API tokens", "catalog.security.TOKENS_MAX"),
         Limit("ACLs", "catalog.security.ACLS_MAX"),
         Limit("Quotas", "catalog.security.QUOTAS_MAX"),
+        Limit("Sessions of browsers", "catalog.sessions.SESSIONS_MAX"),
+        Limit("Sessions of browsers of one user", "catalog.sessions.SESSIONS_PER_USER_MAX"),
+        Limit("Time without use after which a session ends", "catalog.sessions.IDLE_MS", "ms"),
+        Limit("Time after which a session ends", "security.sessions.LIFETIME_MS", "ms"),
         Limit("ACLs that one request deletes", "service.security_administration.ACLS_DELETED_MAX"),
     ],
     "What a broker keeps in memory": [
         Limit("Rights of a principal and address", "security.view.RIGHTS_CACHED_MAX"),
         Limit("Decisions for each of them, by name of the resource", "security.rights.NAMES_CACHED_MAX"),
         Limit("Length of the name of such a resource", "security.rights.NAME_CACHED_CHARS_MAX", "characters"),
+        Limit("Client addresses with counted connections", "security.addresses.ADDRESSES_MAX"),
         Limit("Quota counters", "security.quotas.BUCKETS_MAX"),
         Limit("Clients with known quotas", "security.quotas.CLIENTS_MAX"),
-        Limit("Delay of a throttled client", "security.quotas.DELAY_S_MAX", "s"),
     ],
     "The audit log": [
         Limit("Different denials per minute and principal", "security.audit.DENIALS_PER_MINUTE_MAX"),

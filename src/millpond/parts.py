@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
 from millpond.catalog.database import Database
 from millpond.cluster import Membership
@@ -20,10 +21,12 @@ from millpond.security import SecurityView
 from millpond.security.audit import AUDIT_TOPIC, AuditLog
 from millpond.security.authenticator import Authenticator
 from millpond.security.gate import Gate
+from millpond.security.sessions import Sessions
 from millpond.service import (
     Administration,
     AuditedTopicChanges,
     AuditTopic,
+    BrowserLogin,
     ClusterAdministration,
     MessageWriter,
     Owners,
@@ -35,6 +38,9 @@ from millpond.service import (
 from millpond.settings import Settings
 from millpond.storage import BrokerDisk
 from millpond.topology import Lease, OwnedShards, Peers, RefreshRequests, TopologyView
+
+if TYPE_CHECKING:
+    from millpond.security.oidc import IdentityProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ class Parts:
     audit_topic: AuditTopic | None
     authenticator: Authenticator
     gate: Gate
+    sessions: Sessions
+    browser_login: BrowserLogin
     security_administration: SecurityAdministration
 
 
@@ -180,6 +188,7 @@ def build_parts(
         copy_body=payloads.copy,
         create_topic=topic_changes.create_by_broker,
     )
+    sessions = Sessions(log.read, log.write, clock=clock)
     security = SecurityView(
         log.read,
         enabled=settings.security,
@@ -187,9 +196,18 @@ def build_parts(
         clock=clock,
         audit=audit,
         read_only_topics=[AUDIT_TOPIC] if settings.audit_topic else (),
+        metrics=metrics.quotas,
+        sessions=sessions,
     )
     authenticator = Authenticator(
         security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
+    )
+    gate = Gate(
+        security,
+        authenticator,
+        clock=clock,
+        sessions=sessions,
+        behind_tls_proxy=settings.is_behind_tls_proxy(),
     )
     membership = Membership(
         log,
@@ -237,7 +255,16 @@ def build_parts(
         security=security,
         audit_topic=audit_topic,
         authenticator=authenticator,
-        gate=Gate(security, authenticator, clock=clock, behind_tls_proxy=settings.is_behind_tls_proxy()),
+        gate=gate,
+        sessions=sessions,
+        browser_login=BrowserLogin(
+            security,
+            gate,
+            authenticator,
+            sessions,
+            clock=clock,
+            provider=_identity_provider(settings, clock),
+        ),
         security_administration=SecurityAdministration(
             log.write, security, clock=clock, iterations=settings.password_iterations
         ),
@@ -250,6 +277,18 @@ def _audit_topic(settings: Settings, base: Foundation, log: Log, node_id: int) -
     return AuditTopic(
         log, node_id=node_id, retention_ms=settings.audit_retention, metrics=base.metrics.security
     )
+
+
+def _identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
+    """Raises `InvalidSettings`."""
+    oidc = settings.oidc()
+    if oidc is None:
+        return None
+    from millpond.security.oidc import (
+        IdentityProvider,
+    )  # imported here, because few brokers need its packages
+
+    return IdentityProvider(oidc, clock=clock, off_loop=asyncio.to_thread)
 
 
 def _has_space() -> None:
@@ -283,5 +322,6 @@ class HasParts:
         self.administration = parts.administration
         self.cluster = parts.cluster
         self.security = parts.security
+        self.sessions = parts.sessions
         self.authenticator = parts.authenticator
         self.security_administration = parts.security_administration

@@ -41,6 +41,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "principal, interface, address and method.",
     AUTHENTICATION_FAILED: "A client sent a wrong proof. The name that it gave is not recorded. At most 600 per "
     "minute.",
+    "session opened": "A browser logged in.",
+    "session ended": "A browser logged out.",
     ACCESS_DENIED: "A client lacked a right; `reason` says which. Once per minute for the same principal and reason.",
     "password set": "A user was created, or got another password. `resource` is the user.",
     "password deleted": "One SCRAM mechanism of a user was deleted. `resource` is the user.",
@@ -134,6 +136,17 @@ class AuditLog:
             self._logins.clear()
         self._logins[key] = now
         self.authenticated(principal, interface=interface, client=client, method=method)
+
+    def session_opened(self, principal: Principal, *, client: str, method: str) -> None:
+        """A browser has logged in."""
+        logger.info("session opened", extra={"principal": str(principal), "client": client, "method": method})
+        details = {"interface": "http", "method": method}
+        self._record("session opened", str(principal), client, "", SUCCESS, details)
+
+    def session_ended(self, principal: Principal, *, client: str) -> None:
+        """A browser has logged out."""
+        logger.info("session ended", extra={"principal": str(principal), "client": client})
+        self._record("session ended", str(principal), client, "", SUCCESS)
 
     def authentication_failed(self, *, interface: str, client: str, method: str) -> None:
         """The name that the client gave is not logged: people type their password into the wrong field."""

@@ -17,11 +17,14 @@ from millpond.model.addresses import client_address
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, NotAuthorized
 from millpond.model.principals import BROKER, Principal
+from millpond.observability.metrics import QuotaMetrics
 from millpond.security.access import OPEN_ACCESS, Access
 from millpond.security.audit import AuditLog
+from millpond.security.decoys import Decoys
 from millpond.security.identity import SCRAM, TOKEN, Identity
 from millpond.security.quotas import QuotaLimiter
 from millpond.security.rights import Rights
+from millpond.security.sessions import Sessions
 from millpond.topology.catalog_access import ReadCatalog
 
 REFRESH_S: Final = 0.5
@@ -52,6 +55,8 @@ class SecurityView:
         clock: Clock,
         audit: AuditLog | None = None,
         read_only_topics: Collection[str] = (),
+        metrics: QuotaMetrics | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         """`read_only_topics` are written by the broker only, whatever the ACLs say."""
         self.enabled = enabled
@@ -59,11 +64,13 @@ class SecurityView:
         self.secret = b""
         self._read = read
         self._clock = clock
+        self._sessions = sessions
         self.audit = audit or AuditLog(clock)
         self._read_only_topics = frozenset(read_only_topics)
-        self.quotas = QuotaLimiter(clock)
+        self.quotas = QuotaLimiter(clock, metrics)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
+        self.decoys = Decoys()
         self._tokens: Mapping[str, ApiToken] = {}
         self.acls: tuple[Acl, ...] = ()
         self._acls_by_principal: Mapping[str, Sequence[Acl]] = {}
@@ -87,6 +94,8 @@ class SecurityView:
 
     def is_valid(self, identity: Identity) -> bool:
         if identity.expires_at_ms is not None and identity.expires_at_ms <= self._clock.now_ms():
+            return False
+        if identity.session and not (self._sessions and self._sessions.is_live(identity.session)):
             return False
         kind, _, name = identity.credential.partition(":")
         if kind == TOKEN:
@@ -119,19 +128,25 @@ class SecurityView:
         """Read what has changed since the last read."""
         if not self.secret:
             self.secret = await self._read(security.secret)
+            if self._sessions is not None:
+                self._sessions.secret = self.secret
         if await self._read(security.version) != self.version:
             self.apply(await self._read(security.read))
+        if self._sessions is not None:
+            await self._sessions.refresh()
 
     def apply(self, rows: SecurityRows) -> None:
         """Concurrent reads may end in another order than they began; an older one changes nothing."""
         if rows.version < self.version:
             return
         self._credentials = {(each.user, each.mechanism): each for each in rows.credentials}
+        self.decoys = Decoys(rows.credentials)
         self._tokens = {each.id: each for each in rows.tokens}
         self.acls = tuple(rows.acls)
         self._acls_by_principal = _by_principal(rows.acls)
         self._rights = {}
-        self.quotas.apply(rows.quotas)
+        if self.enabled:
+            self.quotas.apply(rows.quotas)
         self.version = rows.version
 
     async def run(self) -> None:
@@ -140,6 +155,8 @@ class SecurityView:
             await asyncio.sleep(REFRESH_S)
             try:
                 await self.refresh()
+                if self._sessions is not None:
+                    await self._sessions.clean_when_due()
             except MillpondError as error:
                 logger.warning("reading users and ACLs failed; will retry", extra={"error": str(error)})
 

@@ -14,6 +14,7 @@ from millpond.service.administration import (
 )
 from millpond.service.audit_topic import AuditTopic
 from millpond.service.audited_topic_changes import AuditedTopicChanges
+from millpond.service.browser_login import BrowserLogin, OidcCallback
 from millpond.service.cluster import BrokerStatus, ClusterAdministration, ClusterStatus
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.messages import AppendIndex, MessageWriter, NewMessage, StoredMessage
@@ -30,6 +31,7 @@ __all__ = [
     "AuditTopic",
     "AuditedTopicChanges",
     "BrokerStatus",
+    "BrowserLogin",
     "ClusterAdministration",
     "ClusterStatus",
     "GroupDetails",
@@ -37,6 +39,7 @@ __all__ = [
     "Leader",
     "MessageWriter",
     "NewMessage",
+    "OidcCallback",
     "Owners",
     "PartitionDescription",
     "PayloadBody",

@@ -19,7 +19,7 @@ from millpond.spark import place, sink, source
 PAGE = Path(__file__).parents[3] / "docs/explanation/threat-model.md"
 BEFORE, AFTER = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 VALUE = StructType([StructField("value", BinaryType())])
-SECRET_TABLES = ("scram_credentials", "api_tokens", "acls", "quotas")
+SECRET_TABLES = ("scram_credentials", "api_tokens", "acls", "quotas", "sessions")
 
 
 @pytest.fixture(scope="module")
