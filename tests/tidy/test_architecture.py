@@ -89,6 +89,8 @@ PUBLIC = {
             "AppendIndex",
             "AuditTopic",
             "AuditedTopicChanges",
+            "BrowserLogin",
+            "OidcCallback",
         ),
         *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "Leader"),
     ],
