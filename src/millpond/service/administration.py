@@ -25,7 +25,7 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
-from millpond.security import OPEN_ACCESS, Access
+from millpond.security import Access
 from millpond.service.owners import InterfaceAddresses, Owners
 
 READER_CHARS_MAX: Final = 200
@@ -93,7 +93,7 @@ class Administration:
 
     # -- topics -----------------------------------------------------------------------------------------------
 
-    def topics(self, access: Access = OPEN_ACCESS) -> list[Topic]:
+    def topics(self, access: Access) -> list[Topic]:
         """The topics that the client may describe, sorted by name."""
         return [topic for topic in self._log.topics.all() if _may_describe(access, topic.name)]
 
@@ -176,7 +176,7 @@ class Administration:
 
     # -- groups -----------------------------------------------------------------------------------------------
 
-    async def groups(self, access: Access = OPEN_ACCESS) -> list[GroupListing]:
+    async def groups(self, access: Access) -> list[GroupListing]:
         """The groups that the client may describe, whichever broker coordinates them."""
         found = await self._groups.list_groups(all_brokers=True)
         if access.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
@@ -185,7 +185,7 @@ class Administration:
             each for each in found if access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)
         ]
 
-    async def describe_group(self, group_id: str, access: Access = OPEN_ACCESS) -> GroupDetails:
+    async def describe_group(self, group_id: str, access: Access) -> GroupDetails:
         """The group, and its offsets in the topics that the client may describe."""
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
         committed = await self._with_coordinator(group_id, self._groups.committed_offsets(group_id))
