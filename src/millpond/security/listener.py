@@ -7,7 +7,6 @@ listener without TLS uses asyncio's server.
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import socket
 import ssl
@@ -15,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from millpond.model.addresses import network_of
+
 BACKLOG: Final = 1024
 ACCEPTS_PER_TURN: Final = 16
 """Maximum number of sockets that are accepted before the event loop serves other clients."""
 ACCEPT_RETRY_S: Final = 1.0
 """Delay after `accept` failed, for example because the process has no file descriptors left."""
-IPV6_NETWORK_BITS: Final = 64
-"""One client usually has a whole network of IPv6 addresses."""
 NOT_TLS: Final = frozenset({"HTTP_REQUEST", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL"})
 
 logger = logging.getLogger(__name__)
@@ -220,16 +219,6 @@ class TlsListener:
             of_network.pop(handshake, None)
             if not of_network:
                 del self._by_network[handshake.network]
-
-
-def network_of(host: str) -> str:
-    """What is counted as one client address: an IPv4 address, or an IPv6 network."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, IPV6_NETWORK_BITS), strict=False))
 
 
 def reason_of(error: OSError) -> str:

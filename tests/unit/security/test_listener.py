@@ -10,7 +10,7 @@ import pytest
 import uvloop
 from tests.tls import Pki, close, old_client_context, until
 
-from millpond.security.listener import HandshakeLimits, TlsListener, bind_sockets, network_of, reason_of
+from millpond.security.listener import HandshakeLimits, TlsListener, bind_sockets, reason_of
 from millpond.security.tls import ServerTls
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -359,19 +359,6 @@ async def test_a_port_in_use_is_an_error():
     with pytest.raises(OSError, match="in use"):
         await bind_sockets("127.0.0.1", taken[0].getsockname()[1])
     taken[0].close()
-
-
-@pytest.mark.parametrize(
-    ("host", "network"),
-    [
-        ("192.0.2.1", "192.0.2.1"),
-        ("::ffff:192.0.2.1", "192.0.2.1"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-    ],
-)
-def test_an_ipv6_network_is_one_client(host, network):
-    assert network_of(host) == network
 
 
 @pytest.mark.parametrize(
