@@ -285,6 +285,7 @@ def test_wrong_usage_is_a_sentence(admin, arguments, sentence):
         (["user", "set", "a:b", "--generate"], "no colon"),
         (["acl", "list", "--topic", ""], "name=''"),
         (["token", "create", "Broker:1"], "a token is for a user"),
+        (["token", "create", "*"], "User:* means all users"),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(admin, arguments, sentence):
