@@ -14,7 +14,7 @@ from millpond.catalog.partitions import PartitionRow
 from millpond.groups import CONSUMER, Claim, Description, GroupListing, Groups, assigned_partitions
 from millpond.log import Log
 from millpond.model.acls import AclOperation, ResourceType
-from millpond.model.configs import check_configs
+from millpond.model.configs import MAX_MESSAGE_BYTES, PAYLOAD, check_configs
 from millpond.model.errors import (
     InvalidPartitionCount,
     InvalidRequest,
@@ -30,6 +30,8 @@ from millpond.service.owners import InterfaceAddresses, Owners
 
 READER_CHARS_MAX: Final = 200
 NOT_COMMITTED: Final = -1
+PRODUCER_CONFIGS: Final = (MAX_MESSAGE_BYTES, PAYLOAD)
+"""The configs that a producer follows."""
 
 T = TypeVar("T")
 
@@ -99,6 +101,14 @@ class Administration:
 
     def topic(self, name: str) -> Topic:
         return self._log.topics.named(name)
+
+    @staticmethod
+    def visible_configs(access: Access, topic: str, configs: Mapping[str, T]) -> dict[str, T]:
+        """The configs that the client may see. Without the right to describe configs it sees those that limit what it
+        may produce."""
+        if access.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic):
+            return dict(configs)
+        return {name: configs[name] for name in PRODUCER_CONFIGS if name in configs}
 
     async def create_topic(
         self, name: str, count: int | None = None, configs: Mapping[str, str] | None = None

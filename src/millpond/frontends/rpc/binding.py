@@ -135,9 +135,12 @@ def _single(
 ) -> Callable[[Any, GrpcContext], Awaitable[Any]]:
     async def respond(given: Any, context: GrpcContext) -> Any:
         try:
-            with admission.call(), admission.admitted(size_of(given)):
+            with admission.call():
                 guard = await call.guards.guard(context, call.rule)
-                response = await call.handler(accept(given, guard), _context(guard, context))
+                with admission.admitted(
+                    size_of(given)
+                ):  # after the proof, so that only clients with one use memory
+                    response = await call.handler(accept(given, guard), _context(guard, context))
                 if guard is not None and call.rule.waits:
                     guard.check()
             call.outcomes.done()

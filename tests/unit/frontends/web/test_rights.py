@@ -39,6 +39,7 @@ BODIES = {
     "put_user": {"password": "secret"},
     "create_token": {"principal": "User:bob"},
     "create_acls": {"acls": [ACL]},
+    "alter_quotas": {"alterations": [{"user": "bob", "values": {"producer_byte_rate": 1000}}]},
 }
 QUERIES = {"stream": "follow=false", "delete_acls": "principal=User:bob"}
 OF_SUBSCRIPTION = f"G {TOPIC}/{SUBSCRIPTION}"
@@ -80,6 +81,8 @@ RIGHTS = {
     **{key: ["DESCRIBE C"] for key in ("list_users", "list_tokens", "list_acls")},
     **{key: ["ALTER C"] for key in ("put_user", "delete_user", "create_token", "delete_token")},
     **{key: ["ALTER C"] for key in ("create_acls", "delete_acls")},
+    "list_quotas": ["DESCRIBE_CONFIGS C"],
+    "alter_quotas": ["ALTER_CONFIGS C"],
 }
 """The rights that each operation needs for the requests of this test, written down apart from its declaration."""
 PUBLIC_OPERATIONS = {"check_health", "check_readiness"}
@@ -202,6 +205,19 @@ async def test_altering_a_topic_needs_the_rights_of_what_is_altered(secured, cli
     assert (await client.patch(url, json=body, headers={"authorization": user})).status_code == 200
     everything = {"partitions": 3, "configs": {"retention.ms": "2000"}}
     assert (await client.patch(url, json=everything, headers={"authorization": user})).status_code == 403
+
+
+async def test_configs_are_shown_with_the_right_to_describe_them(secured, client):
+    await secured.broker.administration.alter_topic(TOPIC, changes={"retention.ms": "1000"})
+    user = await secured.user(f"DESCRIBE T {TOPIC}")
+    described = (await send(client, "describe_topic", user)).json()
+    assert set(described["configs"]) == {"max.message.bytes", "payload"}
+    assert [each["configs"] for each in (await send(client, "list_topics", user)).json()["topics"]] == [{}]
+    user = await secured.user(f"DESCRIBE T {TOPIC}", f"DESCRIBE_CONFIGS T {TOPIC}")
+    described = (await send(client, "describe_topic", user)).json()
+    assert described["configs"]["retention.ms"] == {"value": "1000", "source": "topic"}
+    [listed] = (await send(client, "list_topics", user)).json()["topics"]
+    assert listed["configs"] == {"retention.ms": "1000"}
 
 
 async def test_lists_show_what_the_client_may_describe(secured, client):
