@@ -47,6 +47,7 @@ PUBLIC = {
         *("UnknownPayload", "UnknownSubscription", "UnknownTopic", "Unreachable", "UnreadableBatch"),
         *(
             "UnsupportedCompression",
+            "QuotaExceeded",
             "WriterDead",
             "AuthenticationFailed",
             "NotAuthenticated",
@@ -63,7 +64,7 @@ PUBLIC = {
         *("Delivery", "Metadata", "Outcome", "Publisher", "Subscriber", "Subscription", "Transaction"),
         *("SubscriptionConsumer", "SubscriptionKey", "SubscriptionPartition", "SubscriptionState"),
         *("Cluster", "ClusterBroker", "Tls"),
-        *("AclEntry", "CreatedToken", "TokenDescription", "UserDescription"),
+        *("AclEntry", "CreatedToken", "QuotaDescription", "TokenDescription", "UserDescription"),
     ],
     millpond.service: [
         *("Administration", "GroupDetails", "GroupPartition", "MessageWriter", "Owners", "StoredMessage"),

@@ -118,12 +118,13 @@ Requirement = Needs | AnyOf | Shows
 class Rule:
     """All `requirements` must be met. `waits`: the call may wait for data, so its rights are checked again before it
     responds. `per_request`: every request of a stream names its own resources, and those of earlier ones do not
-    matter."""
+    matter. `counts`: the quota of bytes that the requests or the responses use."""
 
     requirements: tuple[Requirement, ...] = ()
     is_public: bool = False
     waits: bool = False
     per_request: bool = False
+    counts: str | None = None
 
 
 PUBLIC: Final = Rule(is_public=True)
@@ -132,10 +133,12 @@ AUTHENTICATED: Final = Rule()
 """Every client that has authenticated may call the operation."""
 
 
-def needs(*requirements: Requirement, waits: bool = False, per_request: bool = False) -> Rule:
+def needs(
+    *requirements: Requirement, waits: bool = False, per_request: bool = False, counts: str | None = None
+) -> Rule:
     if not requirements:
         raise ValueError("an operation without requirements is declared AUTHENTICATED or PUBLIC")
-    return Rule(requirements, waits=waits, per_request=per_request)
+    return Rule(requirements, waits=waits, per_request=per_request, counts=counts)
 
 
 def require_creation(access: Access, topic: str) -> None:

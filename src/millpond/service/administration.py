@@ -26,6 +26,7 @@ from millpond.model.errors import (
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
 from millpond.security import Access
+from millpond.security.throttling import charge_mutations
 from millpond.service.owners import InterfaceAddresses, Owners
 
 READER_CHARS_MAX: Final = 200
@@ -101,6 +102,20 @@ class Administration:
 
     def topic(self, name: str) -> Topic:
         return self._log.topics.named(name)
+
+    def charge_creation(self, access: Access, count: int | None) -> None:
+        """Call it before a topic is created. This call and the next two raise `QuotaExceeded`."""
+        charge_mutations(access, self._default_partitions if count is None else count)
+
+    async def charge_addition(self, access: Access, name: str, count: int | None) -> None:
+        """Call it before partitions are added to a topic."""
+        if access.quotas.is_active and count is not None:
+            charge_mutations(access, max(0, count - (await self._log.topic(name)).partitions))
+
+    async def charge_deletion(self, access: Access, name: str) -> None:
+        """Call it before a topic is deleted."""
+        if access.quotas.is_active:
+            charge_mutations(access, (await self._log.topic(name)).partitions)
 
     @staticmethod
     def visible_configs(access: Access, topic: str, configs: Mapping[str, T]) -> dict[str, T]:

@@ -39,6 +39,7 @@ from millpond.records import (
 )
 from millpond.security import Access
 from millpond.security.requirements import require_creation
+from millpond.security.throttling import charge_mutations
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.payloads import check_references
@@ -318,6 +319,7 @@ class MessageWriter:
         if not self._auto_create_topics:
             raise UnknownTopic(topic=name)
         require_creation(access, name)
+        charge_mutations(access, self._default_partitions)
         return await self._create(name)
 
     def planned(self, name: str, access: Access) -> Topic:

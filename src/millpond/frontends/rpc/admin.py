@@ -53,6 +53,7 @@ class AdminService(SecurityMethods):
     )
     async def create_topic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:
         count = request.partitions or None
+        self._administration.charge_creation(context.access, count)
         made = await self._administration.create_topic(request.name, count, dict(request.configs))
         return _topic(made, context.access)
 
@@ -94,11 +95,13 @@ class AdminService(SecurityMethods):
         if len(changes) < len(request.set) + len(request.reset):
             raise InvalidRequest(reason="a config is named more than once")
         count = request.partitions or None
+        await self._administration.charge_addition(context.access, request.name, count)
         altered = await self._administration.alter_topic(request.name, count=count, changes=changes)
         return _topic(altered, context.access)
 
     @guarded(Needs(AclOperation.DELETE, ResourceType.TOPIC, of="name"))
-    async def delete_topic(self, request: pb.DeleteTopicRequest, _: Context) -> pb.DeleteTopicResponse:
+    async def delete_topic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
+        await self._administration.charge_deletion(context.access, request.name)
         await self._administration.delete_topic(request.name)
         return pb.DeleteTopicResponse()
 

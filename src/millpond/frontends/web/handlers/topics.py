@@ -57,6 +57,7 @@ async def create_topic(call: HttpCall[NoParameters, NoParameters, NewTopicJson])
     new = call.body
     services = call.site.services
     count = services.default_partitions if new.partitions is UNSET else new.partitions
+    services.administration.charge_creation(call.access, count)
     made = topic_of(await services.administration.create_topic(new.name, count, new.configs), call.access)
     note = NOTE.format(count=count) if new.partitions is UNSET else UNSET
     return CreatedTopicJson(made.name, made.id, made.partitions, made.created_at_ms, made.configs, note)
@@ -118,11 +119,10 @@ async def describe_topic(call: HttpCall[TopicPath, NoParameters, None]) -> Topic
 async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson]) -> TopicJson:
     """Add partitions, change configs, or both."""
     wanted = call.body
-    altered = await call.site.services.administration.alter_topic(
-        call.path.topic,
-        count=None if wanted.partitions is UNSET else wanted.partitions,
-        changes=wanted.configs,
-    )
+    administration = call.site.services.administration
+    count = None if wanted.partitions is UNSET else wanted.partitions
+    await administration.charge_addition(call.access, call.path.topic, count)
+    altered = await administration.alter_topic(call.path.topic, count=count, changes=wanted.configs)
     return topic_of(altered, call.access)
 
 
@@ -138,7 +138,9 @@ async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson])
 )
 async def delete_topic(call: HttpCall[TopicPath, NoParameters, None]) -> None:
     """Delete a topic and all its messages."""
-    await call.site.services.administration.delete_topic(call.path.topic)
+    administration = call.site.services.administration
+    await administration.charge_deletion(call.access, call.path.topic)
+    await administration.delete_topic(call.path.topic)
 
 
 def topic_of(topic: model.Topic, access: Access) -> TopicJson:
