@@ -30,7 +30,7 @@
     ├── Unavailable                  try again later; nothing was acknowledged
     │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  CatalogFull  OutcomeUnknown  CatalogFailed
     │   ├── CatalogWentBack
-    │   ├── FlushFailed  Overloaded  QuotaExceeded  Stopping
+    │   ├── FlushFailed  Overloaded  QuotaExceeded  Stopping  IdentityProviderUnavailable
     │   └── Unreachable  TimedOut     raised by a client that gets no response
     ├── Damaged                      stored bytes or rows are not what was written
     │   ├── CorruptObject  CorruptCatalog  UnreadableBatch  CorruptPayload
@@ -444,6 +444,10 @@ class QuotaExceeded(Unavailable):
 
 class Stopping(Unavailable):
     """The broker is stopping."""
+
+
+class IdentityProviderUnavailable(Unavailable):
+    """The identity provider could not process the request: {reason}."""
 
 
 class Unreachable(Unavailable):

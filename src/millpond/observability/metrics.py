@@ -260,6 +260,12 @@ class QuotaMetrics:
             registry=registry,
         )
 
+        self.refused_connections = Counter(
+            "millpond_connections_refused",
+            "Connections closed because their address has too many.",
+            registry=registry,
+        )
+
     def throttled(self, quota: str, delay_ms: int) -> None:
         """The label is one of the few keys of quotas, never a name that a client chose."""
         self._requests.labels(quota).inc()

@@ -18,6 +18,7 @@ from millpond.security.guards import Guards
 from millpond.security.throttling import Pacer
 from millpond.service import (
     Administration,
+    BrowserLogin,
     ClusterAdministration,
     MessageWriter,
     PayloadTransfers,
@@ -49,6 +50,7 @@ class WebServices:
     cluster: ClusterAdministration
     security: SecurityAdministration
     gate: Gate
+    login: BrowserLogin
     default_partitions: int
     expose_metrics: Callable[[], bytes]
     metrics: AnswerMetrics
@@ -70,6 +72,11 @@ class Site:
         self.guards = Guards()
         self.pacer = Pacer()
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers use https."""
+        return self.scheme == "https"
 
     async def run_off_loop_if_large(self, size: int, work: Callable[[], T]) -> T:
         """Run small work directly and larger work on a thread."""

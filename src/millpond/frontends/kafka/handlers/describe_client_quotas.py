@@ -47,7 +47,7 @@ async def describe_client_quotas(
         stored = call.services.security_administration.list_quotas(call.access)
     except REFUSALS as error:
         return _refused(*code_and_message(error))
-    found = sorted(each for each in stored if _matches(each.entity, wanted, strict=request.strict))
+    found = [each for each in stored if _matches(each.entity, wanted, strict=request.strict)]
     by_entity = groupby(found, key=lambda each: each.entity)
     return DescribeClientQuotasResponse(
         entries=[_entry(entity, list(quotas)) for entity, quotas in by_entity]
