@@ -207,6 +207,7 @@ class Broker(HasParts):
             await self.log.start()
             if self.security.enabled:
                 await self.security.refresh()
+                await self.topic_quotas.refresh(self.log.read)
         except BaseException:
             await self.log.stop()
             raise
@@ -223,6 +224,8 @@ class Broker(HasParts):
             services.create_task(parts.pulling.run())
             services.create_task(parts.transactions.run())
             services.create_task(parts.security.run())
+            if parts.security.enabled:
+                services.create_task(parts.topic_quotas.run(parts.log.read))
             services.create_task(self.kafka.run())
             if self.interfaces.tls is not None:
                 self._tls_reloader = TlsReloader(self.interfaces.tls, on_reload=parts.peers.renew_channels)

@@ -10,6 +10,7 @@ from millpond.catalog.database import Database
 from millpond.cluster import Membership
 from millpond.groups import Groups
 from millpond.log import Log, Transactions, Writer
+from millpond.log.topic_quotas import TopicQuotas
 from millpond.maintenance import Maintenance, resume
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
@@ -92,6 +93,7 @@ class Parts:
     administration: Administration
     cluster: ClusterAdministration
     security: SecurityView
+    topic_quotas: TopicQuotas
     authenticator: Authenticator
     gate: Gate
     sessions: Sessions
@@ -111,6 +113,7 @@ def build_parts(
     session, clock, metrics = base.session, base.clock, base.metrics
     topology = TopologyView()
     peers = Peers(topology, session, substitutes.make_refresh_requests(), may_exist=not base.sole_broker)
+    topic_quotas = TopicQuotas(lambda: security.quotas.stored)
     log = Log(
         base.database,
         base.store,
@@ -126,6 +129,7 @@ def build_parts(
         make_writer=substitutes.make_writer,
         random=substitutes.random,
         check_disk_space=base.disk.reserve.check if base.disk.reserve is not None else _has_space,
+        full_topics=topic_quotas.full,
     )
     owned_shards = OwnedShards(base.lease, topology, session)
     maintenance = Maintenance(
@@ -236,6 +240,7 @@ def build_parts(
         administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
         cluster=ClusterAdministration(log, topology, peers, session),
         security=security,
+        topic_quotas=topic_quotas,
         authenticator=authenticator,
         gate=gate,
         sessions=sessions,
@@ -296,5 +301,6 @@ class HasParts:
         self.cluster = parts.cluster
         self.security = parts.security
         self.sessions = parts.sessions
+        self.topic_quotas = parts.topic_quotas
         self.authenticator = parts.authenticator
         self.security_administration = parts.security_administration
