@@ -1,4 +1,5 @@
-"""`millpond quota`: lists, sets and deletes quotas, which limit the rates of users, client ids and addresses.
+"""`millpond quota`: lists, sets and deletes quotas, which limit the rates of users, client ids and addresses,
+and the bytes that topics store.
 
 The options of `set` and `delete` name one entity, and those of `list` select entities.
 """
@@ -19,13 +20,14 @@ from millpond.model.quotas import EVERY_NAME, QUOTA_KEYS, QuotaEntity, keys_of
 
 DEFAULT: Final = "<default>"
 """How a table shows every user, client id or address without a quota of its own."""
-ENTITY: Final = "--user, --client-id, --ip, --default-user, --default-client-id or --default-ip"
+ENTITY: Final = "--user, --client-id, --ip, --topic, --default-user, --default-client-id or --default-ip"
 HELP: Final = {
     "producer_byte_rate": "Bytes per second that may be produced.",
     "consumer_byte_rate": "Bytes per second that may be consumed.",
     "request_percentage": "Share of the time of one core of each broker, in percent. Kafka clients only.",
     "controller_mutation_rate": "Partitions per second that may be created and deleted.",
     "connection_creation_rate": "Connections per second of an address.",
+    "stored_bytes": "Bytes that a topic may store.",
 }
 
 
@@ -36,20 +38,30 @@ class EntityOptions:
     user: str | None
     client_id: str | None
     ip: str | None
+    topic: str | None
 
     @property
     def is_empty(self) -> bool:
-        return (self.user, self.client_id, self.ip) == (None, None, None)
+        return all(name is None for name in self.entity)
+
+    @property
+    def entity(self) -> QuotaEntity:
+        return QuotaEntity(self.user, self.client_id, self.ip, self.topic)
 
     def selects(self, found: QuotaDescription) -> bool:
-        pairs = ((self.user, found.user), (self.client_id, found.client_id), (self.ip, found.ip))
-        return all(wanted in (None, name) for wanted, name in pairs)
+        return all(
+            wanted in (None, name) for wanted, name in zip(self.entity, _entity_of(found), strict=True)
+        )
 
     def is_entity(self, found: QuotaDescription) -> bool:
-        return (self.user, self.client_id, self.ip) == (found.user, found.client_id, found.ip)
+        return self.entity == _entity_of(found)
 
     def __str__(self) -> str:
-        return str(QuotaEntity(self.user, self.client_id, self.ip))
+        return str(self.entity)
+
+
+def _entity_of(found: QuotaDescription) -> QuotaEntity:
+    return QuotaEntity(found.user, found.client_id, found.ip, found.topic)
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
@@ -61,6 +73,9 @@ def entity_options(command: Command) -> Command:
         click.option("--user", metavar="NAME", help="User, as alice or User:alice."),
         click.option("--client-id", metavar="ID", help="Client id of Kafka clients."),
         click.option("--ip", metavar="ADDRESS", help="IP address of clients."),
+        click.option(
+            "--topic", metavar="NAME", help="Topic; orders-* is all topics with this prefix together."
+        ),
         click.option("--default-user", is_flag=True, help="Every user without a quota of its own."),
         click.option("--default-client-id", is_flag=True, help="Every client id without a quota of its own."),
         click.option("--default-ip", is_flag=True, help="Every address without a quota of its own."),
@@ -88,6 +103,7 @@ def chosen(
     user: str | None,
     client_id: str | None,
     ip: str | None,
+    topic: str | None,
     default_user: bool,
     default_client_id: bool,
     default_ip: bool,
@@ -100,7 +116,9 @@ def chosen(
     )
     if names[2] is not None and names[:2] != (None, None):
         raise click.UsageError("a quota of an address has no user and no client id")
-    return EntityOptions(*names)
+    if topic is not None and names != (None, None, None):
+        raise click.UsageError("a quota of a topic has no user, no client id and no address")
+    return EntityOptions(*names, topic)
 
 
 def _name(option: str, name: str | None, is_default: bool) -> str | None:
@@ -117,7 +135,7 @@ def _option_of(key: str) -> str:
 
 def _entity(given: dict[str, Any]) -> EntityOptions:
     """Takes the options of the entity from all options."""
-    names = ("user", "client_id", "ip", "default_user", "default_client_id", "default_ip")
+    names = ("user", "client_id", "ip", "topic", "default_user", "default_client_id", "default_ip")
     return chosen(**{name: given.pop(name) for name in names})
 
 
@@ -129,7 +147,7 @@ def _required_entity(given: dict[str, Any]) -> EntityOptions:
 
 
 def _check_keys(entity: EntityOptions, keys: Iterable[str]) -> None:
-    supported = keys_of(QuotaEntity(entity.user, entity.client_id, entity.ip))
+    supported = keys_of(entity.entity)
     for key in keys:
         if key not in supported:
             raise click.UsageError(f"{entity} has no quota {key}; it has {', '.join(supported)}")
@@ -165,17 +183,19 @@ def list_quotas(address: str, timeout: float, as_json: bool, **given: Any) -> No
     epilog="\b\nExamples:\n  millpond quota set --user alice --producer-byte-rate 1048576\n"
     "  millpond quota set --default-user --consumer-byte-rate 10485760\n"
     "  millpond quota set --user alice --client-id etl --request-percentage 50\n"
-    "  millpond quota set --default-ip --connection-creation-rate 20",
+    "  millpond quota set --default-ip --connection-creation-rate 20\n"
+    "  millpond quota set --topic 'orders-*' --stored-bytes 10737418240",
 )
 @entity_options
 @value_options
 @broker_options
 @json_option
 def set_quota(address: str, timeout: float, as_json: bool, **given: Any) -> None:
-    """Set quotas of a user, a client id, a user with a client id, or an address.
+    """Set quotas of a user, a client id, a user with a client id, an address, or a topic.
 
-    Each broker applies them by itself, as in Kafka: with three brokers, a client may reach three times the rate. The
-    most specific quota counts. Other quotas of the same entity are kept.
+    Each broker applies rates by itself, as in Kafka: with three brokers, a client may reach three times the rate. The
+    most specific quota counts. Other quotas of the same entity are kept. An append to a topic that stores its bytes is
+    refused.
     """
     entity = _required_entity(given)
     values = {key: value for key, value in given.items() if value is not None}
@@ -198,7 +218,7 @@ def set_quota(address: str, timeout: float, as_json: bool, **given: Any) -> None
 @broker_options
 @json_option
 def delete(yes: bool, address: str, timeout: float, as_json: bool, **given: Any) -> None:
-    """Delete quotas of one user, client id or address: all of them, or those that the options name."""
+    """Delete quotas of one user, client id, address or topic: all of them, or those that the options name."""
     entity = _required_entity(given)
     keys = [key for key, is_chosen in given.items() if is_chosen]
     _check_keys(entity, keys)
@@ -216,7 +236,7 @@ def delete(yes: bool, address: str, timeout: float, as_json: bool, **given: Any)
 
 
 def _alter(admin: Admin, entity: EntityOptions, values: Mapping[str, float | None]) -> None:
-    admin.alter_quotas(values, user=entity.user, client_id=entity.client_id, ip=entity.ip)
+    admin.alter_quotas(values, user=entity.user, client_id=entity.client_id, ip=entity.ip, topic=entity.topic)
 
 
 def _print(quotas: Iterable[QuotaDescription], as_json: bool) -> None:
@@ -224,11 +244,11 @@ def _print(quotas: Iterable[QuotaDescription], as_json: bool) -> None:
         print_json([{**_entity_json(each), "values": dict(each.values)} for each in quotas])
         return
     rows = [
-        (_shown(each.user), _shown(each.client_id), _shown(each.ip), key, f"{value:.15g}")
+        (*map(_shown, _entity_of(each)), key, f"{value:.15g}")
         for each in quotas
         for key, value in _sorted(each.values)
     ]
-    print_table(("USER", "CLIENT ID", "IP", "QUOTA", "VALUE"), rows)
+    print_table(("USER", "CLIENT ID", "IP", "TOPIC", "QUOTA", "VALUE"), rows)
 
 
 def _sorted(values: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -237,7 +257,7 @@ def _sorted(values: Mapping[str, float]) -> list[tuple[str, float]]:
 
 def _entity_json(entity: EntityOptions | QuotaDescription) -> dict[str, str | None]:
     """An empty name is the default, and null no part of the entity."""
-    return {"user": entity.user, "client_id": entity.client_id, "ip": entity.ip}
+    return {"user": entity.user, "client_id": entity.client_id, "ip": entity.ip, "topic": entity.topic}
 
 
 def _shown(name: str | None) -> str:

@@ -86,12 +86,14 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True)
 class QuotaDescription:
-    """The quotas of a user, a client id, a user with a client id, or an address (`ip`). None is not part of it; an
-    empty name is every user, client id or address that has no quota of its own. `values` are the limits by key."""
+    """The quotas of a user, a client id, a user with a client id, an address (`ip`), or a topic. None is not part
+    of it; an empty name is every user, client id or address that has no quota of its own, and `orders-*` all topics
+    with this prefix. `values` are the limits by key."""
 
     user: str | None
     client_id: str | None
     ip: str | None
+    topic: str | None
     values: Mapping[str, float]
 
 
@@ -198,7 +200,7 @@ class SecurityCalls:
     # -- quotas -----------------------------------------------------------------------------------------------
 
     async def list_quotas(self) -> list[QuotaDescription]:
-        """All quotas, one entry for each user, client id, user with client id, or address that has any."""
+        """All quotas, one entry for each user, client id, user with client id, address or topic that has any."""
         request = pb.ListQuotasRequest()
         found = await self._connections.call(ADMIN, "ListQuotas", request, pb.ListQuotasResponse)
         return [_quota(each) for each in found.quotas]
@@ -210,13 +212,15 @@ class SecurityCalls:
         user: str | None = None,
         client_id: str | None = None,
         ip: str | None = None,
+        topic: str | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Set quotas of a user, a client id, a user with a client id, or an address (`ip`); None removes a quota. An
-        empty name is every user, client id or address that has no quota of its own. The keys are "producer_byte_rate",
-        "consumer_byte_rate", "request_percentage" and "controller_mutation_rate"; of an address
-        "connection_creation_rate". With `validate_only` nothing is changed."""
-        alteration = _alteration(quotas, user, client_id, ip)
+        """Set quotas of a user, a client id, a user with a client id, an address (`ip`), or a topic; None removes
+        a quota. An empty name is every user, client id or address that has no quota of its own; `orders-*` is all
+        topics with this prefix. The keys are "producer_byte_rate", "consumer_byte_rate", "request_percentage" and
+        "controller_mutation_rate"; of an address "connection_creation_rate"; of a topic "stored_bytes". With
+        `validate_only` nothing is changed."""
+        alteration = _alteration(quotas, user, client_id, ip, topic)
         request = pb.AlterQuotasRequest(
             alterations=[alteration], validate_only=arguments.flag("validate_only", validate_only)
         )
@@ -260,7 +264,11 @@ def _chosen(name: str, value: str | None, choices: Mapping[str, str]) -> str:
 
 
 def _alteration(
-    quotas: Mapping[str, float | None], user: str | None, client_id: str | None, ip: str | None
+    quotas: Mapping[str, float | None],
+    user: str | None,
+    client_id: str | None,
+    ip: str | None,
+    topic: str | None,
 ) -> pb.QuotaAlteration:
     arguments.configs("quotas", quotas, (float, int, type(None)))
     if not quotas:
@@ -270,6 +278,7 @@ def _alteration(
             user=arguments.optional(arguments.text, "user", user),
             client_id=arguments.optional(arguments.text, "client_id", client_id),
             ip=arguments.optional(arguments.text, "ip", ip),
+            topic=arguments.optional(arguments.label, "topic", topic),
         ),
         set={key: value for key, value in quotas.items() if value is not None},
         remove=[key for key, value in quotas.items() if value is None],
@@ -277,15 +286,14 @@ def _alteration(
 
 
 def _quota(found: pb.Quota) -> QuotaDescription:
-    user, client_id, ip = (
-        _named(found.entity, "user"),
-        _named(found.entity, "client_id"),
-        _named(found.entity, "ip"),
+    entity = found.entity
+    return QuotaDescription(
+        *(_named(entity, "user"), _named(entity, "client_id"), _named(entity, "ip"), _named(entity, "topic")),
+        values=dict(found.values),
     )
-    return QuotaDescription(user, client_id, ip, dict(found.values))
 
 
-def _named(entity: pb.QuotaEntity, field: Literal["user", "client_id", "ip"]) -> str | None:
+def _named(entity: pb.QuotaEntity, field: Literal["user", "client_id", "ip", "topic"]) -> str | None:
     return str(getattr(entity, field)) if entity.HasField(field) else None
 
 

@@ -418,7 +418,7 @@ class Admin:
         )
 
     def list_quotas(self) -> list[QuotaDescription]:
-        """All quotas, one entry for each user, client id, user with client id, or address that has any."""
+        """All quotas, one entry for each user, client id, user with client id, address or topic that has any."""
         return run(self._admin.list_quotas())
 
     def alter_quotas(
@@ -428,15 +428,17 @@ class Admin:
         user: str | None = None,
         client_id: str | None = None,
         ip: str | None = None,
+        topic: str | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Set quotas of a user, a client id, a user with a client id, or an address (`ip`); None removes a quota. An
-        empty name is every user, client id or address that has no quota of its own. The keys are "producer_byte_rate",
-        "consumer_byte_rate", "request_percentage" and "controller_mutation_rate"; of an address
-        "connection_creation_rate". With `validate_only` nothing is changed."""
+        """Set quotas of a user, a client id, a user with a client id, an address (`ip`), or a topic; None removes
+        a quota. An empty name is every user, client id or address that has no quota of its own; `orders-*` is all
+        topics with this prefix. The keys are "producer_byte_rate", "consumer_byte_rate", "request_percentage" and
+        "controller_mutation_rate"; of an address "connection_creation_rate"; of a topic "stored_bytes". With
+        `validate_only` nothing is changed."""
         run(
             self._admin.alter_quotas(
-                quotas, user=user, client_id=client_id, ip=ip, validate_only=validate_only
+                quotas, user=user, client_id=client_id, ip=ip, topic=topic, validate_only=validate_only
             )
         )
 

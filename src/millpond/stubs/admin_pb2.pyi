@@ -456,14 +456,16 @@ class DeleteAclsResponse(_message.Message):
     def __init__(self, acls: _Optional[_Iterable[_Union[Acl, _Mapping]]] = ...) -> None: ...
 
 class QuotaEntity(_message.Message):
-    __slots__ = ("user", "client_id", "ip")
+    __slots__ = ("user", "client_id", "ip", "topic")
     USER_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     IP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     user: str
     client_id: str
     ip: str
-    def __init__(self, user: _Optional[str] = ..., client_id: _Optional[str] = ..., ip: _Optional[str] = ...) -> None: ...
+    topic: str
+    def __init__(self, user: _Optional[str] = ..., client_id: _Optional[str] = ..., ip: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class Quota(_message.Message):
     __slots__ = ("entity", "values")

@@ -393,7 +393,7 @@ def test_no_command_shows_a_password(admin, alice):
 
 
 def test_quotas_are_set_listed_and_deleted_with_the_same_options(admin, alice):
-    entity = {"user": alice, "client_id": None, "ip": None}
+    entity = {"user": alice, "client_id": None, "ip": None, "topic": None}
     assert "There are no quotas" in admin("quota", "list").out.decode()
     given = ["--user", f"User:{alice}", "--producer-byte-rate", "1048576", "--request-percentage", "12.5"]
     values = {"producer_byte_rate": 1048576.0, "request_percentage": 12.5}
@@ -401,14 +401,16 @@ def test_quotas_are_set_listed_and_deleted_with_the_same_options(admin, alice):
     admin("quota", "set", "--default-user", "--client-id", "etl", "--consumer-byte-rate", "5")
     admin("quota", "set", "--ip", "192.0.2.1", "--connection-creation-rate", "3")
     assert [line.split() for line in admin("quota", "list", "--user", alice).lines] == [
-        ["USER", "CLIENT", "ID", "IP", "QUOTA", "VALUE"],
-        [alice, "-", "-", "producer_byte_rate", "1048576"],
-        [alice, "-", "-", "request_percentage", "12.5"],
+        ["USER", "CLIENT", "ID", "IP", "TOPIC", "QUOTA", "VALUE"],
+        [alice, "-", "-", "-", "producer_byte_rate", "1048576"],
+        [alice, "-", "-", "-", "request_percentage", "12.5"],
     ]
+    admin("quota", "set", "--topic", "team-*", "--stored-bytes", "1000")
     others = [each for each in admin("quota", "list", "--json").json if each["user"] != alice]
-    assert {(each["user"], each["client_id"], each["ip"]) for each in others} == {
-        ("", "etl", None),
-        (None, None, "192.0.2.1"),
+    assert {(each["user"], each["client_id"], each["ip"], each["topic"]) for each in others} == {
+        ("", "etl", None, None),
+        (None, None, "192.0.2.1", None),
+        (None, None, None, "team-*"),
     }
     assert "Confirm with --yes" in admin("quota", "delete", "--user", alice, code=1).err
     deleted = admin("quota", "delete", "--user", alice, "--producer-byte-rate", "--yes", "--json").json
@@ -417,6 +419,7 @@ def test_quotas_are_set_listed_and_deleted_with_the_same_options(admin, alice):
     assert admin("quota", "list", "--user", alice).lines == ["There are no such quotas."]
     admin("quota", "delete", "--default-user", "--client-id", "etl", "--yes")
     admin("quota", "delete", "--ip", "192.0.2.1", "--yes")
+    admin("quota", "delete", "--topic", "team-*", "--yes")
     assert admin("quota", "list", "--json").json == []
 
 
@@ -429,6 +432,7 @@ def test_quotas_that_make_no_sense_are_refused_with_a_sentence(admin):
         (["set", "--user", "a", "--ip", "192.0.2.1"], "has no user and no client id"),
         (["set", "--user", "a", "--connection-creation-rate", "1"], "has no quota connection_creation_rate"),
         (["set", "--user", "a", "--producer-byte-rate", "0"], "is not in the range x>0"),
+        (["set", "--topic", "t", "--user", "a"], "a quota of a topic has no user"),
         (["delete", "--producer-byte-rate"], "say whose quotas"),
     ):
         assert sentence in admin("quota", *arguments, code=2).err, arguments

@@ -218,6 +218,7 @@ WRONG = {
         "user": (1, b"u"),
         "client_id": (1, b"u"),
         "ip": (1, b"u"),
+        "topic": (1, b"u", ""),
         "validate_only": FLAG,
     },
     "AclEntry": {

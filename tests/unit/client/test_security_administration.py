@@ -234,8 +234,11 @@ async def test_quotas_are_altered_and_listed(admin):
     await admin.alter_quotas(quotas, user="alice", client_id="", validate_only=True)
     assert await admin.list_quotas() == []
     await admin.alter_quotas(quotas, user="alice", client_id="")
-    assert await admin.list_quotas() == [QuotaDescription("alice", "", None, quotas)]
+    assert await admin.list_quotas() == [QuotaDescription("alice", "", None, None, quotas)]
     await admin.alter_quotas(dict.fromkeys(quotas), user="alice", client_id="")
     assert await admin.list_quotas() == []
+    await admin.alter_quotas({"stored_bytes": 5}, topic="orders-*")
+    assert await admin.list_quotas() == [QuotaDescription(None, None, None, "orders-*", {"stored_bytes": 5})]
+    await admin.alter_quotas({"stored_bytes": None}, topic="orders-*")
     with pytest.raises(InvalidRequest, match="needs a user, a client id"):
         await admin.alter_quotas(quotas)

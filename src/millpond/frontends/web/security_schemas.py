@@ -118,13 +118,14 @@ class AclFilterQuery(RequestStruct, frozen=True):
 
 
 class QuotaJson(Struct, frozen=True, omit_defaults=True):
-    """The quotas of a user, a client id, a user with a client id, or an address. An empty name is every user, client id
-    or address that has no quota of its own."""
+    """The quotas of a user, a client id, a user with a client id, an address, or a topic. An empty name is every user,
+    client id or address that has no quota of its own; `orders-*` is all topics with this prefix."""
 
     values: dict[str, float]
     user: str | UnsetType = UNSET
     client_id: str | UnsetType = UNSET
     ip: str | UnsetType = UNSET
+    topic: str | UnsetType = UNSET
 
 
 class QuotasJson(Struct, frozen=True):
@@ -133,12 +134,13 @@ class QuotasJson(Struct, frozen=True):
 
 class QuotaAlterationJson(RequestStruct, frozen=True):
     """New values by key; null removes a quota. An empty name is every user, client id or address that has no quota of
-    its own."""
+    its own; `orders-*` is all topics with this prefix."""
 
     values: Annotated[dict[str, float | None], Meta(min_length=1)]
     user: str | UnsetType = UNSET
     client_id: str | UnsetType = UNSET
     ip: str | UnsetType = UNSET
+    topic: str | UnsetType = UNSET
 
 
 class QuotaAlterationsJson(RequestStruct, frozen=True):

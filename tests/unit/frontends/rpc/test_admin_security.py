@@ -111,6 +111,7 @@ async def test_quotas_are_set_listed_and_removed(admin):
         pb.QuotaAlteration(entity=alice, set={"producer_byte_rate": 1_000, "request_percentage": 12.5}),
         pb.QuotaAlteration(entity=everyone, set={"consumer_byte_rate": 2_000}),
         pb.QuotaAlteration(entity=address, set={"connection_creation_rate": 5}),
+        pb.QuotaAlteration(entity=pb.QuotaEntity(topic="team-*"), set={"stored_bytes": 1_000}),
     ]
     await admin("AlterQuotas", pb.AlterQuotasRequest(alterations=alterations, validate_only=True))
     assert not (await admin("ListQuotas", pb.ListQuotasRequest())).quotas
@@ -124,7 +125,7 @@ async def test_quotas_are_set_listed_and_removed(admin):
     await admin("AlterQuotas", pb.AlterQuotasRequest(alterations=[removal]))
     left = (await admin("ListQuotas", pb.ListQuotasRequest())).quotas
     assert alice not in [each.entity for each in left]
-    assert len(left) == 2
+    assert len(left) == 3
 
 
 async def test_quotas_that_make_no_sense_are_refused_and_nothing_is_changed(admin):

@@ -151,6 +151,7 @@ async def test_quotas_are_set_listed_and_removed(client):
         },
         {"user": "", "values": {"consumer_byte_rate": 2000}},
         {"ip": "192.0.2.1", "values": {"connection_creation_rate": 5}},
+        {"topic": "team-*", "values": {"stored_bytes": 1000}},
     ]
     for validate_only, expected in ((True, []), (False, entries)):
         body = {"alterations": entries, "validate_only": validate_only}
@@ -158,7 +159,7 @@ async def test_quotas_are_set_listed_and_removed(client):
         assert sorted(await quotas(client), key=str) == sorted(expected, key=str)
     removal = {"user": "", "values": {"consumer_byte_rate": None}}
     assert (await client.patch("/security/quotas", json={"alterations": [removal]})).status_code == 204
-    assert len(await quotas(client)) == 2
+    assert len(await quotas(client)) == 3
 
 
 async def test_quotas_that_make_no_sense_are_refused_and_nothing_is_changed(client):

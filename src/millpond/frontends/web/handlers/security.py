@@ -215,7 +215,7 @@ async def delete_acls(call: HttpCall[NoParameters, AclFilterQuery, None]) -> Lis
     returns={200: QuotasJson},
 )
 async def list_quotas(call: HttpCall[NoParameters, NoParameters, None]) -> QuotasJson:
-    """List the quotas, one entry for each user, client id or address that has any."""
+    """List the quotas, one entry for each user, client id, address or topic that has any."""
     found = call.site.services.security.list_quotas(call.access)
     return QuotasJson(
         [
@@ -267,5 +267,5 @@ def _named(entity: QuotaEntity) -> dict[str, str]:
 
 
 def _entity(given: QuotaAlterationJson) -> QuotaEntity:
-    names = (given.user, given.client_id, given.ip)
+    names = (given.user, given.client_id, given.ip, given.topic)
     return QuotaEntity(*(None if name is UNSET else name for name in names))
