@@ -67,16 +67,21 @@ class RpcRefusal:
     message: str
     retriable: bool
     facts: Mapping[str, str]
+    delay_ms: int | None = None
+    """When to try again, if the error says it itself."""
 
     def retry_after_ms(self, default_ms: int) -> int:
-        """When to try again: the error may say it itself."""
-        return int(self.facts.get(RETRY_AFTER, default_ms))
+        return default_ms if self.delay_ms is None else self.delay_ms
 
 
 def refusal_of(error: MillpondError) -> RpcRefusal:
     error = _with_message_numbers(error)
     message = _bounded(str(error), MESSAGE_BYTES_MAX)
-    return RpcRefusal(code_of(error), reason_of(error), message, error.retriable, _facts(error))
+    delay_ms = error.facts.get(RETRY_AFTER)
+    return RpcRefusal(
+        *(code_of(error), reason_of(error), message, error.retriable, _facts(error)),
+        delay_ms=delay_ms if isinstance(delay_ms, int) else None,
+    )
 
 
 def _with_message_numbers(error: MillpondError) -> MillpondError:
