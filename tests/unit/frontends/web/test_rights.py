@@ -8,6 +8,7 @@ from tests.unit.frontends.secured import ABSENT, GROUP, SUBSCRIPTION, TOPIC, sec
 
 from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS, HttpCall, NoParameters, operation
+from millpond.security import OPEN_ACCESS
 from millpond.security.requirements import ANYONE, PUBLIC
 
 PATH = {
@@ -39,6 +40,7 @@ BODIES = {
     "put_user": {"password": "secret"},
     "create_token": {"principal": "User:bob"},
     "create_acls": {"acls": [ACL]},
+    "alter_quotas": {"alterations": [{"user": "bob", "values": {"producer_byte_rate": 1000}}]},
     "log_in": {"username": "bob", "password": "wrong"},
     "log_out_by_form": b"",
 }
@@ -82,6 +84,8 @@ RIGHTS = {
     **{key: ["DESCRIBE C"] for key in ("list_users", "list_tokens", "list_acls")},
     **{key: ["ALTER C"] for key in ("put_user", "delete_user", "create_token", "delete_token")},
     **{key: ["ALTER C"] for key in ("create_acls", "delete_acls", "end_sessions")},
+    "list_quotas": ["DESCRIBE_CONFIGS C"],
+    "alter_quotas": ["ALTER_CONFIGS C"],
 }
 """The rights that each operation needs for the requests of this test, written down apart from its declaration."""
 PUBLIC_OPERATIONS = {"check_health", "check_readiness"}
@@ -230,8 +234,23 @@ async def test_altering_a_topic_needs_the_rights_of_what_is_altered(secured, cli
     assert (await client.patch(url, json=everything, headers={"authorization": user})).status_code == 403
 
 
+async def test_configs_are_shown_with_the_right_to_describe_them(secured, client):
+    await secured.broker.administration.alter_topic(
+        TOPIC, changes={"retention.ms": "1000"}, access=OPEN_ACCESS
+    )
+    user = await secured.user(f"DESCRIBE T {TOPIC}")
+    described = (await send(client, "describe_topic", user)).json()
+    assert set(described["configs"]) == {"max.message.bytes", "payload"}
+    assert [each["configs"] for each in (await send(client, "list_topics", user)).json()["topics"]] == [{}]
+    user = await secured.user(f"DESCRIBE T {TOPIC}", f"DESCRIBE_CONFIGS T {TOPIC}")
+    described = (await send(client, "describe_topic", user)).json()
+    assert described["configs"]["retention.ms"] == {"value": "1000", "source": "topic"}
+    [listed] = (await send(client, "list_topics", user)).json()["topics"]
+    assert listed["configs"] == {"retention.ms": "1000"}
+
+
 async def test_lists_show_what_the_client_may_describe(secured, client):
-    await secured.broker.administration.create_topic("hidden")
+    await secured.broker.administration.create_topic("hidden", access=OPEN_ACCESS)
     await secured.broker.administration.commit("hidden", TOPIC, {0: 1})
     await secured.broker.queues.create(TOPIC, "hidden")
     rights = [f"READ T {TOPIC}", f"DELETE G {GROUP}", f"READ {OF_SUBSCRIPTION}"]
