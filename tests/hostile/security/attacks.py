@@ -43,7 +43,7 @@ ATTACKS = {
     ),
     "TLS 1.1": (
         f"{_LISTENER}::test_old_versions_are_refused",
-        "tests/unit/frontends/test_tls.py::test_old_versions_are_refused_by_grpc_and_http",
+        "tests/unit/frontends/test_tls.py::test_grpc_refuses_old_versions",
     ),
     "renegotiation": (f"{_WIRE}::test_a_client_cannot_renegotiate",),
     "early data": (f"{_WIRE}::test_early_data_is_not_accepted",),
