@@ -430,13 +430,18 @@ EVENTS: Final[Mapping[str, Explanation]] = {
     ),
     # -- security ---------------------------------------------------------------------------------------------
     "reading users and ACLs failed; will retry": Explanation(
-        "The broker could not read the users, tokens and ACLs from the catalog. It uses those that it has read "
-        "before, so a revocation may not have reached it.",
+        "The broker could not read the users, tokens, ACLs and sessions from the catalog. It uses those that it has "
+        "read before, so a revocation may not have reached it.",
         f"{_CATALOG} It tries again twice a second.",
     ),
+    "identity provider failed": Explanation(
+        "A user could not log in with OIDC: the provider of `oidc_issuer` did not respond, or not as it should.",
+        "Check the error, that the provider runs and its certificate is trusted, and `oidc_client_id` and "
+        "`oidc_client_secret` if its token endpoint responds with status 401. Sessions that exist are not affected.",
+    ),
     "loading the JWK set failed; will retry": Explanation(
-        "The keys of `oauth_jwks` could not be read, or none of them can verify a token. The broker uses the keys it "
-        "has loaded before, for up to a day; then it refuses all JWTs.",
+        "The keys of `oauth_jwks`, or those of the provider of `oidc_issuer`, could not be read, or none of them can "
+        "verify a token. The broker uses the keys it has loaded before, for up to a day; then it refuses all JWTs.",
         "Check the URL or file, that the server responds with status 200 and no redirect, and that its certificate is "
         "trusted. The broker tries again when a client sends a JWT, at most once in ten seconds.",
     ),
