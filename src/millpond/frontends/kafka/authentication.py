@@ -104,7 +104,10 @@ class ConnectionAuthentication:
             raise NotAuthenticated
         if api_key in KEYS_BEFORE_LOGIN:
             return
-        if not self.is_authenticated or self._exchange is not None:
+        if self._exchange is not None:
+            self._fail()  # aiokafka takes the refusal of its OAUTHBEARER token for a success
+            raise NotAuthenticated
+        if not self.is_authenticated:
             raise NotAuthenticated
         self.check_valid()
 
