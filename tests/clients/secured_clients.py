@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import secrets
 import selectors
 import ssl
 import subprocess
@@ -26,6 +27,7 @@ from millpond.model import acls
 from millpond.model.acls import Acl, PatternType, Permission
 from millpond.security import audit, listener
 from millpond.security.scram import HASHES, new_credential
+from millpond.security.tokens import new_token
 from millpond.testing import running_broker
 from millpond.testing.background import run_in_background
 
@@ -133,6 +135,23 @@ class SecuredBroker:
 
     def address(self, interface="kafka"):
         return self.broker.listeners[interface]
+
+    def change(self, write):
+        """Change users, tokens or ACLs, and let the broker know."""
+        self.call(self.broker.log.write(write))
+        self.call(self.broker.security.refresh())
+
+    def add_token(self, expires_at_ms=None):
+        """For alice."""
+        made = new_token(
+            "User:alice",
+            now_ms=self.broker.clock.now_ms(),
+            expires_at_ms=expires_at_ms,
+            created_by="User:admin",
+            random=secrets.token_bytes,
+        )
+        self.change(lambda tx: security.add_token(tx, made.stored))
+        return made
 
     def close(self):
         self.call(self._stack.aclose())

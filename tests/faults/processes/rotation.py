@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import httpx
@@ -28,6 +28,7 @@ ASK_SECONDS = 0.02
 HANDSHAKE, METADATA, AUTHENTICATE = 17, 3, 36
 SERVED, UNAUTHORIZED, REDIRECT, RETRIABLE = 200, 401, 307, (429, 503)
 HTTP_SECONDS = 30.0
+READ_BYTES = 65_536
 
 
 def replace_secret(path: Path, secret: str) -> None:
@@ -128,10 +129,10 @@ class HttpReader(workload.Reader):
 class Probe(threading.Thread):
     """Uses a credential at one broker again and again, until it is refused."""
 
-    def __init__(self, kind: str, node: Node, ask: Callable[[], bool]) -> None:
+    def __init__(self, kind: str, node: Node, asking: "Asking") -> None:
         super().__init__(name=f"{kind} at broker {node.number}", daemon=True)
         self.kind, self.node = kind, node
-        self._ask = ask
+        self._ask, self.close = asking
         self.served = 0
         self.refused_at: float | None = None
 
@@ -140,6 +141,14 @@ class Probe(threading.Thread):
             self.served += 1
             time.sleep(ASK_SECONDS)
         self.refused_at = time.monotonic()
+
+
+class Asking(NamedTuple):
+    """A client with a credential."""
+
+    ask: Callable[[], bool]
+    """Whether the credential is accepted."""
+    close: Callable[[], None]
 
 
 class KafkaSession:
@@ -153,14 +162,22 @@ class KafkaSession:
         proof = f"\0{user}\0{password}".encode()
         assert self._call(AUTHENTICATE, 0, struct.pack(">i", len(proof)) + proof)[:2] == b"\0\0"
 
-    def is_served(self) -> bool:
+    @property
+    def asking(self) -> Asking:
+        return Asking(self._is_served, self._socket.close)
+
+    @property
+    def waiting(self) -> Asking:
+        """Sends nothing. Is refused when the broker has closed the connection."""
+        return Asking(self._waits, self._socket.close)
+
+    def _is_served(self) -> bool:
         try:
             return bool(self._call(METADATA, 1, struct.pack(">i", 0)))
         except OSError:
             return False
 
-    def waits(self) -> bool:
-        """Sends nothing. Returns when the broker has closed the connection."""
+    def _waits(self) -> bool:
         with contextlib.suppress(OSError):
             return bool(self._socket.recv(1))
         return False
@@ -185,7 +202,7 @@ def _text(text: str) -> bytes:
     return struct.pack(">h", len(text)) + text.encode()
 
 
-def http_asks(address: str, ca: Path, authorization: str) -> Callable[[], bool]:
+def http_asks(address: str, ca: Path, authorization: str) -> Asking:
     """On one connection, as long as the broker keeps it."""
     host, port = address.split(":")
     connection = http.client.HTTPSConnection(
@@ -199,10 +216,10 @@ def http_asks(address: str, ca: Path, authorization: str) -> Callable[[], bool]:
         assert response.status in (SERVED, UNAUTHORIZED), response.status
         return response.status == SERVED
 
-    return ask
+    return Asking(ask, connection.close)
 
 
-def http_stream(address: str, ca: Path, authorization: str, topic: str) -> Callable[[], bool]:
+def http_stream(address: str, ca: Path, authorization: str, topic: str) -> Asking:
     """A stream of a topic without messages: returns when the broker has ended it."""
     host, port = address.split(":")
     connection = http.client.HTTPSConnection(
@@ -214,13 +231,17 @@ def http_stream(address: str, ca: Path, authorization: str, topic: str) -> Calla
 
     def ask() -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            return bool(response.read1(1))
+            return bool(response.read1(READ_BYTES))
         return False
 
-    return ask
+    def close() -> None:
+        response.close()
+        connection.close()
+
+    return Asking(ask, close)
 
 
-def grpc_asks(address: str, ca: Path, authorization: str) -> Callable[[], bool]:
+def grpc_asks(address: str, ca: Path, authorization: str) -> Asking:
     channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(ca.read_bytes()))
     call = channel.unary_unary(
         "/millpond.v1.Admin/ListTopics",
@@ -234,11 +255,10 @@ def grpc_asks(address: str, ca: Path, authorization: str) -> Callable[[], bool]:
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
                 raise
-            channel.close()
             return False
         return True
 
-    return ask
+    return Asking(ask, channel.close)
 
 
 def basic(user: str, password: str) -> str:

@@ -52,6 +52,7 @@ class Cluster:
 
     def __init__(self, brokers: Brokers, pki: Pki, folder: Path) -> None:
         self.brokers, self.pki = brokers, pki
+        self.probes: list[rotation.Probe] = []
         brokers.settings |= {
             **pki.settings(),
             "security": "on",
@@ -148,6 +149,7 @@ class Cluster:
                 rotation.Probe("token, idle HTTP stream", node, rotation.http_stream(http, ca, proof, QUIET)),
             ]
         new = self.admin.create_token(f"User:{USER}")
+        self.probes += probes
         with rotation.probing(probes, HANG_SECONDS):
             rotation.replace_secret(self.token_file, new.text)
             self.load()
@@ -163,10 +165,11 @@ class Cluster:
             session, idle = (rotation.KafkaSession(kafka, ca, USER, PASSWORD) for _ in range(2))
             proof = rotation.basic(USER, PASSWORD)
             probes += [
-                rotation.Probe("password over Kafka", node, session.is_served),
-                rotation.Probe("password, idle Kafka connection", node, idle.waits),
+                rotation.Probe("password over Kafka", node, session.asking),
+                rotation.Probe("password, idle Kafka connection", node, idle.waiting),
                 rotation.Probe("password over HTTP", node, rotation.http_asks(http, ca, proof)),
             ]
+        self.probes += probes
         with rotation.probing(probes, HANG_SECONDS):
             self.load()
             for client in (self.kafka_writer, self.kafka_reader):
@@ -204,6 +207,8 @@ class Cluster:
     def close(self) -> None:
         for client in (*self.writers, *self.readers):
             client.tell_to_stop()
+        for probe in self.probes:
+            probe.close()
         self.admin.close()
 
 
@@ -213,6 +218,7 @@ def test_credentials_are_rotated_under_load(
     cluster = Cluster(brokers, pki, tmp_path)
     try:
         cluster.load()
+        late: dict[str, list[float]] = {}
         took = cluster.rotate_certificates()
         figures.append(
             f"rotation: SIGHUP to the new certificate on all ports, per broker {rotation.shown(took)} s"
@@ -222,12 +228,13 @@ def test_credentials_are_rotated_under_load(
             probes = rotate()
             for kind, seconds in rotation.seconds_until_refused(probes, cluster.revoked_at).items():
                 figures.append(f"rotation: {kind} refused after {rotation.shown(seconds)} s, per broker")
-                assert max(seconds) < STOP_SECONDS_MAX, (kind, seconds)
+                late |= {kind: seconds} if max(seconds) >= STOP_SECONDS_MAX else {}
             assert all(each.served > 0 for each in probes if "idle" not in each.kind)
             cluster.load()
         acknowledged = cluster.judge()
         figures.append(
             f"rotation of certificates, tokens and passwords, 3 brokers: acknowledged {acknowledged}, lost 0, failed 0"
         )
+        assert not late, late
     finally:
         cluster.close()

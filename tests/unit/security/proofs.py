@@ -33,6 +33,11 @@ class Users:
         self.credentials = {(each.user, each.mechanism): each for each in credentials}
         self.tokens = {each.id: each for each in tokens}
         self.secret = secret
+        self.version = 1
+        self.on_catch_up = lambda: None
+
+    async def catch_up(self):
+        self.on_catch_up()
 
     def scram_credential(self, user, mechanism):
         return self.credentials.get((user, mechanism))
