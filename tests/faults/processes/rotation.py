@@ -132,15 +132,19 @@ class Probe(threading.Thread):
     def __init__(self, kind: str, node: Node, asking: "Asking") -> None:
         super().__init__(name=f"{kind} at broker {node.number}", daemon=True)
         self.kind, self.node = kind, node
-        self._ask, self.close = asking
+        self._ask, self.close = asking.ask, asking.close
+        self._is_idle = asking.is_idle
         self.served = 0
-        self.refused_at: float | None = None
+        self.stopped_at: float | None = None
+        """When the last response arrived that was none of a refusal, or the idle connection was closed."""
 
     def run(self) -> None:
+        served_at = time.monotonic()
         while self._ask():
+            served_at = time.monotonic()
             self.served += 1
             time.sleep(ASK_SECONDS)
-        self.refused_at = time.monotonic()
+        self.stopped_at = time.monotonic() if self._is_idle else served_at
 
 
 class Asking(NamedTuple):
@@ -149,6 +153,8 @@ class Asking(NamedTuple):
     ask: Callable[[], bool]
     """Whether the credential is accepted."""
     close: Callable[[], None]
+    is_idle: bool = False
+    """Whether it only waits for the end of its connection."""
 
 
 class KafkaSession:
@@ -169,7 +175,7 @@ class KafkaSession:
     @property
     def waiting(self) -> Asking:
         """Sends nothing. Is refused when the broker has closed the connection."""
-        return Asking(self._waits, self._socket.close)
+        return Asking(self._waits, self._socket.close, is_idle=True)
 
     def _is_served(self) -> bool:
         try:
@@ -238,7 +244,7 @@ def http_stream(address: str, ca: Path, authorization: str, topic: str) -> Askin
         response.close()
         connection.close()
 
-    return Asking(ask, close)
+    return Asking(ask, close, is_idle=True)
 
 
 def grpc_asks(address: str, ca: Path, authorization: str) -> Asking:
@@ -275,12 +281,12 @@ def probing(probes: Sequence[Probe], seconds_max: float) -> Iterator[None]:
         each.join(seconds_max)
 
 
-def seconds_until_refused(probes: Sequence[Probe], revoked_at: float) -> Mapping[str, list[float]]:
+def seconds_served(probes: Sequence[Probe], revoked_at: float) -> Mapping[str, list[float]]:
     """By kind of probe, for each broker in order."""
     found: dict[str, list[float]] = {}
     for each in probes:
-        assert each.refused_at is not None, f"{each.name} is still served"
-        found.setdefault(each.kind, []).append(max(0.0, each.refused_at - revoked_at))
+        assert each.stopped_at is not None, f"{each.name} is still served"
+        found.setdefault(each.kind, []).append(max(0.0, each.stopped_at - revoked_at))
     return found
 
 
