@@ -16,6 +16,8 @@ TLS_ON: Final = "on"
 TLS_AT_PROXY: Final = "proxy"
 TLS_MODES: Final = (TLS_OFF, TLS_ON, TLS_AT_PROXY)
 PORTS: Final = 65_536
+HIDDEN: Final = "(hidden)"
+"""Shown instead of a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ def _show_list(separator: str) -> Callable[[tuple[Any, ...]], str]:
 
 
 TEXT = SettingType("text", str)
+SECRET = SettingType("secret", str)
+"""Not accepted as an option of a command, and not shown."""
 PRINCIPALS = SettingType("principals", _parse_list(";", Principal.parse), _show_list(";"))
 MECHANISMS = SettingType("mechanisms", _parse_list(",", str.upper), _show_list(","))
 ADDRESS = SettingType("host:port", _parse_address)
@@ -105,6 +109,7 @@ TLS = SettingType(" or ".join(TLS_MODES), _parse_tls)
 TLS_CLIENT_AUTH = SettingType(" or ".join(CLIENT_AUTH), _one_of(*CLIENT_AUTH))
 FLAG = SettingType("true or false", _parse_bool, lambda value: str(value).lower())
 COUNT = SettingType("number", _parse_count)
+COUNT_OR_UNLIMITED = SettingType("number", _from(0, int, str))
 NODE_ID = SettingType("number", _from(0, int, str))
 DURATION = SettingType("duration", parse_duration_ms, format_duration)
 SIZE = SettingType("size", parse_bytes, format_bytes)

@@ -7,8 +7,8 @@ be trusted keep the broker from starting.
 import re
 import secrets
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from millpond.model.clock import Clock
 from millpond.model.errors import AuthenticationFailed, InvalidSettings
@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # packages that few brokers need are imported when they are u
 
 __all__ = ["MECHANISMS", "AuthenticationSettings", "Authenticator", "ProofSource", "SaslExchange", "SaslStep"]
 
-T = TypeVar("T")
 MECHANISMS: Final = (*HASHES, PLAIN, OAUTHBEARER)
 CERTIFICATE: Final = "certificate"
 _AUTHORIZATION: Final = re.compile(r"(?P<scheme>[A-Za-z]+) +(?P<proof>[A-Za-z0-9._~+/-]+=*)")
@@ -41,8 +40,6 @@ _AUTHORIZATION: Final = re.compile(r"(?P<scheme>[A-Za-z]+) +(?P<proof>[A-Za-z0-9
 
 class ProofSource(CredentialSource, TokenSource, Protocol):
     """What a broker knows of its users: `SecurityView`."""
-
-    version: int
 
     async def catch_up(self) -> None:
         """Read what other brokers have changed."""
@@ -52,7 +49,7 @@ class AuthenticationSettings(NamedTuple):
     mechanisms: tuple[str, ...] = tuple(HASHES)
     """SASL mechanisms that clients may use."""
     password_iterations: int = ITERATIONS_MAX
-    """Iterations that an unknown user seems to have."""
+    """Iterations that an unknown user seems to have while no credential is stored."""
     principal_mapping_rules: str = "DEFAULT"
     oauth_issuer: str = ""
     oauth_audience: str = ""
@@ -106,12 +103,15 @@ class Authenticator:
         return ScramSasl(self._scram(mechanism))
 
     def _scram(self, mechanism: str) -> ScramExchange:
+        secret = self._secret()
         return ScramExchange(
             mechanism,
             look_up=lambda user: self._view.scram_credential(user, mechanism),
+            decoy=lambda user: self._view.decoys.credential(
+                user, mechanism, secret=secret, iterations=self._iterations
+            ),
+            stand_in=lambda user: self._view.decoys.stand_in(user, mechanism),
             nonce=new_nonce(self._random),
-            secret=self._secret(),
-            iterations=self._iterations,
         )
 
     def _secret(self) -> bytes:
@@ -125,30 +125,23 @@ class Authenticator:
     async def password(self, user: str, password: str) -> Identity:
         """A user's name and password, from SASL PLAIN or HTTP's `Basic`. Raises `AuthenticationFailed`."""
         self._secret()
-        return password_identity(await self._latest(lambda: self._passwords.check(user, password)))
+        return password_identity(await self._passwords.check(user, password))
 
     async def bearer(self, token: str) -> Identity:
         """An API token or a JWT. Raises `AuthenticationFailed`."""
         if token.startswith(PREFIX):
-            return await self._latest(lambda: self._token(token))
+            return await self._token(token)
         if self._jwts is None:
             raise AuthenticationFailed
         return await self._jwts.verify(token)
 
     async def _token(self, token: str) -> Identity:
-        return token_identity(verify_token(token, self._view, self._clock.now_ms()))
-
-    async def _latest(self, check: Callable[[], Awaitable[T]]) -> T:
-        """A proof that is refused is checked again if another broker has changed users or tokens meanwhile. So a new
-        token is accepted by every broker at once. All refusals take the same way."""
-        version = self._view.version
+        """Another broker may have created the token a moment ago: before it is refused, the changes are read."""
         try:
-            return await check()
+            return token_identity(verify_token(token, self._view, self._clock.now_ms()))
         except AuthenticationFailed:
             await self._view.catch_up()
-            if self._view.version == version:
-                raise
-        return await check()
+        return token_identity(verify_token(token, self._view, self._clock.now_ms()))
 
     def certificate(self, der: bytes) -> Identity:
         """A client certificate that TLS has verified. The identity ends with it. Raises `AuthenticationFailed`."""

@@ -17,11 +17,14 @@ from millpond.model.addresses import client_address
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, NotAuthorized
 from millpond.model.principals import BROKER, Principal
+from millpond.observability.metrics import QuotaMetrics
 from millpond.security.access import OPEN_ACCESS, Access
 from millpond.security.audit import AuditLog
+from millpond.security.decoys import Decoys
 from millpond.security.identity import SCRAM, TOKEN, Identity
 from millpond.security.quotas import QuotaLimiter
 from millpond.security.rights import Rights
+from millpond.security.sessions import Sessions
 from millpond.topology.catalog_access import ReadCatalog
 
 REFRESH_S: Final = 0.5
@@ -46,17 +49,26 @@ class SecurityView:
     """Call `refresh` before the first client is served, and `run` afterwards."""
 
     def __init__(
-        self, read: ReadCatalog, *, enabled: bool, super_users: Collection[Principal] = (), clock: Clock
+        self,
+        read: ReadCatalog,
+        *,
+        enabled: bool,
+        super_users: Collection[Principal] = (),
+        clock: Clock,
+        metrics: QuotaMetrics | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         self.enabled = enabled
         self.version = -1
         self.secret = b""
         self._read = read
         self._clock = clock
+        self._sessions = sessions
         self.audit = AuditLog(clock)
-        self.quotas = QuotaLimiter(clock)
+        self.quotas = QuotaLimiter(clock, metrics)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
+        self.decoys = Decoys()
         self._tokens: Mapping[str, ApiToken] = {}
         self.acls: tuple[Acl, ...] = ()
         self._acls_by_principal: Mapping[str, Sequence[Acl]] = {}
@@ -82,6 +94,8 @@ class SecurityView:
 
     def is_valid(self, identity: Identity) -> bool:
         if identity.expires_at_ms is not None and identity.expires_at_ms <= self._clock.now_ms():
+            return False
+        if identity.session and not (self._sessions and self._sessions.is_live(identity.session)):
             return False
         kind, _, name = identity.credential.partition(":")
         if kind == TOKEN:
@@ -114,8 +128,12 @@ class SecurityView:
         """Read what has changed since the last read."""
         if not self.secret:
             self.secret = await self._read(security.secret)
+            if self._sessions is not None:
+                self._sessions.secret = self.secret
         if await self._read(security.version) != self.version:
             self.apply(await self._read(security.read))
+        if self._sessions is not None:
+            await self._sessions.refresh()
 
     async def catch_up(self) -> None:
         """Read what has changed, for a client whose proof is not accepted: another broker may have stored it a moment
@@ -134,11 +152,13 @@ class SecurityView:
         if rows.version < self.version:
             return
         self._credentials = {(each.user, each.mechanism): each for each in rows.credentials}
+        self.decoys = Decoys(rows.credentials)
         self._tokens = {each.id: each for each in rows.tokens}
         self.acls = tuple(rows.acls)
         self._acls_by_principal = _by_principal(rows.acls)
         self._rights = {}
-        self.quotas.apply(rows.quotas)
+        if self.enabled:
+            self.quotas.apply(rows.quotas)
         self.version = rows.version
 
     async def run(self) -> None:
@@ -150,6 +170,8 @@ class SecurityView:
     async def _refresh_or_log(self) -> None:
         try:
             await self.refresh()
+            if self._sessions is not None:
+                await self._sessions.clean_when_due()
         except MillpondError as error:
             logger.warning("reading users and ACLs failed; will retry", extra={"error": str(error)})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from millpond.catalog.security import ApiToken, ScramCredential
 from millpond.security import scram
+from millpond.security.decoys import Decoys
 
 SHA_256, SHA_512 = scram.SCRAM_SHA_256, scram.SCRAM_SHA_512
 SECRET = b"the cluster's own secret".ljust(32)
@@ -33,7 +34,7 @@ class Users:
         self.credentials = {(each.user, each.mechanism): each for each in credentials}
         self.tokens = {each.id: each for each in tokens}
         self.secret = secret
-        self.version = 1
+        self.decoys = Decoys(credentials)
         self.on_catch_up = lambda: None
 
     async def catch_up(self):
