@@ -32,7 +32,7 @@ READ_BYTES = 65_536
 
 
 def replace_secret(path: Path, secret: str) -> None:
-    """As a careful administrator does: whoever reads the file sees the old secret or the new one."""
+    """As a careful administrator does: a program that reads the file sees the old secret or the new one."""
     new = path.with_suffix(".new")
     new.touch(0o600)
     new.write_text(secret)
