@@ -145,7 +145,7 @@ class Broker(HasParts):
             if settings.uses_data_dir() and not self._supervised:
                 self._directory = lock_data_dir(settings.data_dir)
                 undo.callback(self._remove_unserved)
-            self._interfaces = Interfaces(settings, self.metrics)
+            self._interfaces = Interfaces(settings, self.metrics, self.clock)
             undo.push_async_callback(self._interfaces.close)
             if self._listen:
                 await self._interfaces.bind()

@@ -9,9 +9,11 @@ from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
 from millpond.frontends.web import NotReady, WebServer, WebServices
 from millpond.model.addresses import INTERFACES, is_wildcard, join_address, split_address
+from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSettings, PortUnavailable
 from millpond.observability.metrics import Metrics
 from millpond.parts import Parts
+from millpond.security.addresses import ClientAddresses
 from millpond.security.tls_files import InvalidCertificate
 from millpond.settings import Settings
 from millpond.version import __version__
@@ -42,17 +44,24 @@ def _tls_of(settings: Settings) -> "ServerTls | None":
 class Interfaces:
     """Call `bind` first, and `serve` when the parts are ready."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, clock: Clock) -> None:
         self._settings = settings
         self._metrics = metrics
+        self._addresses = ClientAddresses(settings.address_limits(), clock, metrics.quotas)
         self.tls = _tls_of(settings)
         """The certificate of all interfaces; None if they are plain."""
         credentials = self.tls.grpc_credentials() if self.tls is not None else None
         self.kafka = KafkaServer(
-            settings.kafka_limits(), metrics.kafka, self.tls, behind_tls_proxy=settings.is_behind_tls_proxy()
+            settings.kafka_limits(),
+            metrics.kafka,
+            self.tls,
+            behind_tls_proxy=settings.is_behind_tls_proxy(),
+            addresses=self._addresses,
         )
         self.rpc = RpcServer(settings.rpc_limits(), credentials)
-        self.web = WebServer(settings.web_limits(), self.tls, scheme=settings.http_scheme())
+        self.web = WebServer(
+            settings.web_limits(), self.tls, scheme=settings.http_scheme(), addresses=self._addresses
+        )
         self.listeners: dict[str, str] = {}
         """The address at which clients reach each interface, as `host:port`: `kafka`, `grpc`, `http`."""
         self.bound: dict[str, str] = {}
@@ -93,6 +102,7 @@ class Interfaces:
         self, parts: Parts, cluster_id: str, why_not_ready: Callable[[], NotReady | None]
     ) -> None:
         """Accept connections on the bound ports."""
+        self._addresses.quota_of = parts.security.quotas.connection_rate
         if KAFKA in self.listeners:
             await self.kafka.serve(self._kafka_services(parts, cluster_id))
         if GRPC in self.listeners:

@@ -169,7 +169,11 @@ def build_parts(
         copy_body=payloads.copy,
     )
     security = SecurityView(
-        log.read, enabled=settings.security, super_users=settings.super_users, clock=clock
+        log.read,
+        enabled=settings.security,
+        super_users=settings.super_users,
+        clock=clock,
+        metrics=metrics.quotas,
     )
     authenticator = Authenticator(
         security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread

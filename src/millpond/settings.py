@@ -29,6 +29,7 @@ from millpond.model.urls import redacted_url
 from millpond.objects.disk_reserve import RESERVE_BYTES
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
+from millpond.security.addresses import AddressLimits
 from millpond.security.authenticator import AuthenticationSettings
 from millpond.security.tls_files import NO_CLIENT_AUTH, TlsFiles
 from millpond.service.limits import PayloadLimits, ServiceLimits
@@ -36,6 +37,7 @@ from millpond.setting_types import (
     ADDRESS,
     BUFFER,
     COUNT,
+    COUNT_OR_UNLIMITED,
     DURATION,
     DURATION_OR_UNLIMITED,
     FILE,
@@ -69,6 +71,7 @@ _MAINTENANCE = MaintenanceLimits()
 _GROUPS = GroupLimits()
 _TRANSACTIONS = TransactionLimits()
 _KAFKA = KafkaLimits()
+_ADDRESSES = AddressLimits()
 _RPC = RpcLimits()
 _WEB = WebLimits()
 _PAYLOADS = PayloadLimits()
@@ -260,6 +263,18 @@ class Settings:
     connections_max: int = _setting(
         _KAFKA.connections_max, COUNT, "Maximum number of concurrent Kafka connections."
     )
+    connections_per_address_max: int = _setting(
+        _ADDRESSES.open_max,
+        COUNT_OR_UNLIMITED,
+        "Maximum number of open Kafka and HTTP connections of one client address, or IPv6 /64 network; 20 times as "
+        "many for loopback addresses; 0 is unlimited.",
+    )
+    connections_per_address_rate: int = _setting(
+        _ADDRESSES.per_second,
+        COUNT_OR_UNLIMITED,
+        "New Kafka and HTTP connections of one client address that are served per second; more wait. 20 times as many "
+        "for loopback addresses; 0 is unlimited. A quota `connection_creation_rate` replaces it.",
+    )
     disk_reserve: int = _setting(
         RESERVE_BYTES,
         SIZE,
@@ -355,6 +370,9 @@ class Settings:
             oauth_jwks=self.oauth_jwks,
             oauth_subject_claim=self.oauth_subject_claim,
         )
+
+    def address_limits(self) -> AddressLimits:
+        return AddressLimits(self.connections_per_address_max, self.connections_per_address_rate)
 
     def kafka_limits(self) -> KafkaLimits:
         return KafkaLimits(connections_max=self.connections_max)

@@ -10,6 +10,8 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
 LOOPBACK: Final = "127.0.0.1"
 PORT_MAX: Final = 65_535
 ADDRESS_FORM: Final = "host:port of a broker's gRPC listener, for example 127.0.0.1:9999"
+IPV6_NETWORK_BITS: Final = 64
+"""One client usually has a whole network of IPv6 addresses."""
 WILDCARD_HOSTS: Final = ("0.0.0.0", "::")  # noqa: S104  # used for comparison only
 
 
@@ -29,6 +31,14 @@ def client_address(host: str) -> str:
         return host
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
+
+
+def network_of(host: str) -> str:
+    """What is counted as one client address: an IPv4 address, or an IPv6 network."""
+    address = ipaddress.ip_address(client_address(host))
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(ipaddress.ip_network((address, IPV6_NETWORK_BITS), strict=False))
 
 
 def split_address(address: str) -> tuple[str, int]:

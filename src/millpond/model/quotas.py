@@ -1,8 +1,9 @@
-"""Quotas in Kafka's model: a rate of bytes for a user, a client id, or a user with a client id.
+"""Quotas in Kafka's model: rates for a user, a client id, a user with a client id, or an address.
 
 `security/quotas.py` limits clients by them. Each broker counts by itself, as in Kafka.
 """
 
+import ipaddress
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -12,18 +13,33 @@ from millpond.model.errors import InvalidRequest
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
-QUOTA_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+REQUEST_PERCENTAGE: Final = "request_percentage"
+"""Share of the time of a broker's event loop."""
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+"""Partitions that are created or deleted in a second."""
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+CLIENT_KEYS: Final = (
+    PRODUCER_BYTE_RATE,
+    CONSUMER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    CONTROLLER_MUTATION_RATE,
+)
+"""Of users and client ids."""
+ADDRESS_KEYS: Final = (CONNECTION_CREATION_RATE,)
+QUOTA_KEYS: Final = (*CLIENT_KEYS, *ADDRESS_KEYS)
+WHOLE_NUMBERS: Final = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE})
 EVERY_NAME: Final = ""
-"""In place of a name: every user, or every client id, that has no quota of its own. No name is empty."""
+"""In place of a name: every user, client id or address that has no quota of its own. No name is empty."""
 NAME_CHARACTERS_MAX: Final = 255
 
 
 class QuotaEntity(NamedTuple):
     """Whom a quota limits. None is not part of the entity: `QuotaEntity("alice", None)` is alice with all her clients
-    together, and `QuotaEntity("alice", EVERY_NAME)` each client id of alice by itself."""
+    together, and `QuotaEntity("alice", EVERY_NAME)` each client id of alice by itself. An address stands alone."""
 
     user: str | None
     client_id: str | None
+    ip: str | None = None
 
     def as_text(self) -> str:
         """The form in which it is stored."""
@@ -34,7 +50,7 @@ class QuotaEntity(NamedTuple):
         return cls(*json.loads(text))
 
     def __str__(self) -> str:
-        parts = (("user", self.user), ("client id", self.client_id))
+        parts = (("user", self.user), ("client id", self.client_id), ("address", self.ip))
         return ", ".join(
             f"every {what}" if name == EVERY_NAME else f"{what} {name!r}"
             for what, name in parts
@@ -61,14 +77,45 @@ def entities_of(user: str, client_id: str) -> Iterator[QuotaEntity]:
     yield QuotaEntity(None, EVERY_NAME)
 
 
+def keys_of(entity: QuotaEntity) -> tuple[str, ...]:
+    """The quotas that an entity may have."""
+    return CLIENT_KEYS if entity.ip is None else ADDRESS_KEYS
+
+
 def check_quota(entity: QuotaEntity, changes: QuotaChanges) -> None:
     """Raises `InvalidRequest`."""
-    if entity == QuotaEntity(None, None):
-        raise InvalidRequest(reason="a quota needs a user, a client id, or both")
+    _check_entity(entity)
+    for key, value in changes.items():
+        if key not in keys_of(entity):
+            choices = " or ".join(keys_of(entity))
+            raise InvalidRequest(reason=f"{key!r} is not a quota of {entity}; use {choices}")
+        if value is not None:
+            _check_value(key, value)
+
+
+def _check_entity(entity: QuotaEntity) -> None:
+    if all(name is None for name in entity):
+        raise InvalidRequest(reason="a quota needs a user, a client id, or both, or an address")
     if any(name is not None and len(name) > NAME_CHARACTERS_MAX for name in entity):
         raise InvalidRequest(reason=f"a name in a quota has at most {NAME_CHARACTERS_MAX} characters")
-    for key, value in changes.items():
-        if key not in QUOTA_KEYS:
-            raise InvalidRequest(reason=f"{key!r} is not a supported quota; use {' or '.join(QUOTA_KEYS)}")
-        if value is not None and not (math.isfinite(value) and value >= 1 and value == int(value)):
-            raise InvalidRequest(reason=f"{key} is {value}, and must be a whole number of bytes above 0")
+    if entity.ip is None:
+        return
+    if (entity.user, entity.client_id) != (None, None):
+        raise InvalidRequest(reason="a quota of an address has no user and no client id")
+    if entity.ip != EVERY_NAME and not _is_address(entity.ip):
+        raise InvalidRequest(reason=f"{entity.ip!r} is not an IP address")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_value(key: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidRequest(reason=f"{key} is {value}, and must be a number above 0")
+    if key in WHOLE_NUMBERS and value != int(value):
+        raise InvalidRequest(reason=f"{key} is {value}, and must be a whole number above 0")

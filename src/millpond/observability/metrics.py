@@ -243,6 +243,35 @@ class KafkaMetrics:
         return self._requests.labels(api)
 
 
+class QuotaMetrics:
+    """Quotas of clients, on every interface."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "millpond_quota_throttled_requests",
+            "Requests after which a client had to wait, or that were refused, by the quota that was exceeded.",
+            ["quota"],
+            registry=registry,
+        )
+        self._seconds = Counter(
+            "millpond_quota_throttled_seconds",
+            "Time that clients had to wait, by the quota that was exceeded.",
+            ["quota"],
+            registry=registry,
+        )
+
+        self.refused_connections = Counter(
+            "millpond_connections_refused",
+            "Connections closed because their address has too many.",
+            registry=registry,
+        )
+
+    def throttled(self, quota: str, delay_ms: int) -> None:
+        """The label is one of the few keys of quotas, never a name that a client chose."""
+        self._requests.labels(quota).inc()
+        self._seconds.labels(quota).inc(delay_ms / 1000)
+
+
 class AnswerMetrics:
     """Responses of one interface, by operation and status."""
 
@@ -275,6 +304,7 @@ class Metrics:
         self.disk = DiskMetrics(self.registry)
         self.queues = QueueMetrics(self.registry)
         self.kafka = KafkaMetrics(self.registry)
+        self.quotas = QuotaMetrics(self.registry)
         self.rpc = AnswerMetrics(self.registry, "grpc", "gRPC")
         self.web = AnswerMetrics(self.registry, "http", "HTTP")
 

@@ -7,7 +7,6 @@ listener without TLS uses asyncio's server.
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import socket
 import ssl
@@ -15,13 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from millpond.model.addresses import network_of
+from millpond.security.addresses import ClientAddresses
+
 BACKLOG: Final = 1024
 ACCEPTS_PER_TURN: Final = 16
 """Maximum number of sockets that are accepted before the event loop serves other clients."""
 ACCEPT_RETRY_S: Final = 1.0
 """Delay after `accept` failed, for example because the process has no file descriptors left."""
-IPV6_NETWORK_BITS: Final = 64
-"""One client usually has a whole network of IPv6 addresses."""
 NOT_TLS: Final = frozenset({"HTTP_REQUEST", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL"})
 
 logger = logging.getLogger(__name__)
@@ -55,19 +55,34 @@ class HandshakeLimits:
 class Handshake:
     """A socket whose handshake is not complete."""
 
-    __slots__ = ("host", "is_ended", "network", "socket")
+    __slots__ = ("host", "is_ended", "network", "socket", "waits")
 
     def __init__(self, connected: socket.socket, host: str) -> None:
         self.socket = connected
         self.host = host
         self.network = network_of(host)
         self.is_ended = False
+        self.waits: asyncio.Future[None] | None = None
+        """While its address opens connections too fast."""
 
     def end(self) -> None:
         """The handshake then fails by itself, and its socket is closed by the event loop, which owns it."""
         self.is_ended = True
+        self.begin()
         with contextlib.suppress(OSError):  # the client may have disconnected
             self.socket.shutdown(socket.SHUT_RDWR)
+
+    async def wait(self, delay_s: float) -> None:
+        """Until the time is over, or the handshake is ended."""
+        loop = asyncio.get_running_loop()
+        self.waits = loop.create_future()
+        timer = loop.call_later(delay_s, self.begin)
+        await self.waits
+        timer.cancel()
+
+    def begin(self) -> None:
+        if self.waits is not None and not self.waits.done():
+            self.waits.set_result(None)
 
 
 class TlsListener:
@@ -83,6 +98,7 @@ class TlsListener:
         interface: str,
         may_connect: Callable[[str, int], bool],
         limits: HandshakeLimits | None = None,
+        addresses: ClientAddresses | None = None,
     ) -> None:
         self.sockets = tuple(sockets)
         self.failed = 0
@@ -94,6 +110,7 @@ class TlsListener:
         self._interface = interface
         self._may_connect = may_connect
         self._limits = limits or HandshakeLimits()
+        self._addresses = addresses or ClientAddresses()
         self._handshakes: dict[Handshake, None] = {}
         self._by_network: dict[str, dict[Handshake, None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -160,12 +177,19 @@ class TlsListener:
         handshake = Handshake(connected, host)
         of_network = self._by_network.get(handshake.network, {})
         if len(of_network) >= self._limits.per_address_max or not self._may_connect(host, self.handshakes):
-            self.refused += 1
-            connected.close()
+            self._refuse(connected)
+            return
+        delay_ms = self._addresses.admit(host)
+        if delay_ms is None:
+            self._refuse(connected)
             return
         if self.handshakes >= self._limits.handshakes_max:
             self._make_room()
-        self._begin(handshake)
+        self._begin(handshake, delay_ms / 1000)
+
+    def _refuse(self, connected: socket.socket) -> None:
+        self.refused += 1
+        connected.close()
 
     def _make_room(self) -> None:
         """The address with most handshakes is most likely the one that does not complete them."""
@@ -177,17 +201,19 @@ class TlsListener:
 
     # -- handshakes -------------------------------------------------------------------------------------------
 
-    def _begin(self, handshake: Handshake) -> None:
+    def _begin(self, handshake: Handshake, delay_s: float) -> None:
         handshake.socket.setblocking(False)
         handshake.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._handshakes[handshake] = None
         self._by_network.setdefault(handshake.network, {})[handshake] = None
-        task = asyncio.get_running_loop().create_task(self._complete(handshake))
+        task = asyncio.get_running_loop().create_task(self._complete(handshake, delay_s))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _complete(self, handshake: Handshake) -> None:
+    async def _complete(self, handshake: Handshake, delay_s: float) -> None:
         try:
+            if delay_s > 0:
+                await handshake.wait(delay_s)
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 self._make_protocol,
                 handshake.socket,
@@ -214,22 +240,15 @@ class TlsListener:
         )
 
     def _forget(self, handshake: Handshake) -> None:
-        self._handshakes.pop(handshake, None)
+        if handshake not in self._handshakes:
+            return
+        del self._handshakes[handshake]
+        self._addresses.forget(handshake.host)
         of_network = self._by_network.get(handshake.network)
         if of_network is not None:
             of_network.pop(handshake, None)
             if not of_network:
                 del self._by_network[handshake.network]
-
-
-def network_of(host: str) -> str:
-    """What is counted as one client address: an IPv4 address, or an IPv6 network."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, IPV6_NETWORK_BITS), strict=False))
 
 
 def reason_of(error: OSError) -> str:

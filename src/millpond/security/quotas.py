@@ -1,48 +1,75 @@
-"""Limits the bytes that clients produce and consume on this broker, by the stored quotas.
+"""Limits the rates of clients on this broker by the stored quotas: bytes, requests, and changes of topics.
 
 A client that exceeds its rate is served, and then waits until its average is within the quota again. Lives on one event
 loop; connections of the same user or client id share a `TokenBucket`.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
+from millpond.model.addresses import network_of
 from millpond.model.clock import Clock
 from millpond.model.principals import USER, Principal
-from millpond.model.quotas import ClientQuota, QuotaEntity, entities_of
+from millpond.model.quotas import (
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    EVERY_NAME,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    ClientQuota,
+    QuotaEntity,
+    entities_of,
+)
+from millpond.observability.metrics import QuotaMetrics
 
-BURST_S: Final = 1
-"""A client that was idle may transfer what its rate allows in this time at once."""
-DELAY_S_MAX: Final = 60
-"""Maximum time that a client waits for one request, however large it was."""
 BUCKETS_MAX: Final = 10_000
 CLIENTS_MAX: Final = 10_000
 """Beyond it, the buckets of clients are looked up again."""
+BYTES_PER_REQUEST_S: Final = 10
+"""One response has at most what a consumer's rate allows in this time, but at least one batch."""
+
+
+class BucketLimits(NamedTuple):
+    burst_s: float = 1
+    """A client that was idle may use what its rate allows in this time at once."""
+    delay_s_max: float = 60
+    """Maximum time that a client waits for one request, however much it used."""
+
+
+LIMITS: Final[Mapping[str, BucketLimits]] = {
+    PRODUCER_BYTE_RATE: BucketLimits(),
+    CONSUMER_BYTE_RATE: BucketLimits(),
+    REQUEST_PERCENTAGE: BucketLimits(delay_s_max=1),
+    CONTROLLER_MUTATION_RATE: BucketLimits(burst_s=10),
+    CONNECTION_CREATION_RATE: BucketLimits(),
+}
 
 
 class TokenBucket:
-    """Bytes that may be transferred now; negative after a transfer that was larger."""
+    """How much may be used now, in the unit of the quota; negative after a use that was larger."""
 
-    def __init__(self, rate: float, now_ms: int) -> None:
+    def __init__(self, rate: float, now_ms: int, limits: BucketLimits | None = None) -> None:
         self.rate = rate
-        self.capacity = rate * BURST_S
-        self._level = self.capacity
+        self._limits = limits or BucketLimits()
+        self._capacity = rate * self._limits.burst_s
+        self._level = self._capacity
         self._updated_at_ms = now_ms
 
-    def charge(self, amount: int, now_ms: int) -> int:
-        """Count a transfer. Returns how many milliseconds its client waits before its next request."""
+    def charge(self, amount: float, now_ms: int) -> int:
+        """Count a use. Returns how many milliseconds its client waits before its next request."""
         self._refill(now_ms)
-        self._level = max(self._level - amount, -self.rate * DELAY_S_MAX)
+        self._level = max(self._level - amount, -self.rate * self._limits.delay_s_max)
         return self._delay_ms()
 
     def delay_ms(self, now_ms: int) -> int:
-        """How many milliseconds pass until something may be transferred."""
+        """How many milliseconds pass until something may be used."""
         self._refill(now_ms)
         return self._delay_ms()
 
     def _refill(self, now_ms: int) -> None:
         passed_s = max(0, now_ms - self._updated_at_ms) / 1000
-        self._level = min(self.capacity, self._level + passed_s * self.rate)
+        self._level = min(self._capacity, self._level + passed_s * self.rate)
         self._updated_at_ms = now_ms
 
     def _delay_ms(self) -> int:
@@ -51,12 +78,16 @@ class TokenBucket:
 
 
 class QuotaLimiter:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, metrics: QuotaMetrics | None = None) -> None:
         self.stored: tuple[ClientQuota, ...] = ()
         self.is_active = False
-        """False while there are no quotas, so that a request costs one look at this attribute."""
+        """False while no user and no client id has a quota, so that a request costs one look at this attribute."""
+        self.measures_requests = False
+        """Whether any client is limited by the time of its requests."""
         self._clock = clock
+        self._metrics = metrics
         self._values: dict[tuple[QuotaEntity, str], float] = {}
+        self._connection_rates: dict[str, float] = {}
         self._buckets: dict[tuple[str, QuotaEntity], TokenBucket] = {}
         self._found: dict[tuple[str, Principal, str], TokenBucket | None] = {}
 
@@ -65,19 +96,37 @@ class QuotaLimiter:
         if self.stored == tuple(quotas):
             return
         self.stored = tuple(quotas)
-        self._values = {(each.entity, each.key): each.value for each in quotas}
+        self._values = {(each.entity, each.key): each.value for each in quotas if each.entity.ip is None}
+        self._connection_rates = {
+            each.entity.ip and network_of(each.entity.ip): each.value
+            for each in quotas
+            if each.entity.ip is not None
+        }
         self._found = {}
-        self.is_active = bool(quotas)
+        self.is_active = bool(self._values)
+        self.measures_requests = any(key == REQUEST_PERCENTAGE for _, key in self._values)
 
-    def charge(self, key: str, principal: Principal, client_id: str, amount: int) -> int:
-        """Count a transfer. Returns how many milliseconds the client waits before its next request."""
+    def charge(self, key: str, principal: Principal, client_id: str, amount: float) -> int:
+        """Count a use. Returns how many milliseconds the client waits before its next request."""
         bucket = self.bucket(key, principal, client_id)
-        return 0 if bucket is None else bucket.charge(amount, self._clock.monotonic_ms())
+        if bucket is None:
+            return 0
+        return self._counted(key, bucket.charge(amount, self._clock.monotonic_ms()))
 
     def delay_ms(self, key: str, principal: Principal, client_id: str) -> int:
-        """How many milliseconds pass until the client may transfer something."""
+        """How many milliseconds pass until the client may use something. Ask before work that is refused meanwhile."""
         bucket = self.bucket(key, principal, client_id)
-        return 0 if bucket is None else bucket.delay_ms(self._clock.monotonic_ms())
+        return 0 if bucket is None else self._counted(key, bucket.delay_ms(self._clock.monotonic_ms()))
+
+    def response_bytes_max(self, principal: Principal, client_id: str) -> int | None:
+        """Maximum size of one response with messages; None if no quota limits the client."""
+        bucket = self.bucket(CONSUMER_BYTE_RATE, principal, client_id)
+        return None if bucket is None else int(bucket.rate * BYTES_PER_REQUEST_S)
+
+    def connection_rate(self, network: str) -> float | None:
+        """The quota of an address (`network_of`), or of every address; None if there is none."""
+        rates = self._connection_rates
+        return rates.get(network, rates.get(EVERY_NAME)) if rates else None
 
     def bucket(self, key: str, principal: Principal, client_id: str) -> TokenBucket | None:
         """None if no quota limits this client. Brokers have no quotas."""
@@ -87,6 +136,11 @@ class QuotaLimiter:
                 self._found.clear()
             self._found[client] = self._find(key, principal, client_id)
         return self._found[client]
+
+    def _counted(self, key: str, delay_ms: int) -> int:
+        if delay_ms > 0 and self._metrics is not None:
+            self._metrics.throttled(key, delay_ms)
+        return delay_ms
 
     def _find(self, key: str, principal: Principal, client_id: str) -> TokenBucket | None:
         if principal.kind != USER:
@@ -105,5 +159,6 @@ class QuotaLimiter:
         if found is None or found.rate != rate:
             if len(self._buckets) >= BUCKETS_MAX:
                 del self._buckets[next(iter(self._buckets))]
-            found = self._buckets[key, limited] = TokenBucket(rate, self._clock.monotonic_ms())
+            found = TokenBucket(rate, self._clock.monotonic_ms(), LIMITS[key])
+            self._buckets[key, limited] = found
         return found

@@ -17,6 +17,7 @@ from millpond.model.addresses import client_address
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, NotAuthorized
 from millpond.model.principals import BROKER, Principal
+from millpond.observability.metrics import QuotaMetrics
 from millpond.security.access import OPEN_ACCESS, Access
 from millpond.security.audit import AuditLog
 from millpond.security.identity import SCRAM, TOKEN, Identity
@@ -44,7 +45,13 @@ class SecurityView:
     """Call `refresh` before the first client is served, and `run` afterwards."""
 
     def __init__(
-        self, read: ReadCatalog, *, enabled: bool, super_users: Collection[Principal] = (), clock: Clock
+        self,
+        read: ReadCatalog,
+        *,
+        enabled: bool,
+        super_users: Collection[Principal] = (),
+        clock: Clock,
+        metrics: QuotaMetrics | None = None,
     ) -> None:
         self.enabled = enabled
         self.version = -1
@@ -52,7 +59,7 @@ class SecurityView:
         self._read = read
         self._clock = clock
         self.audit = AuditLog(clock)
-        self.quotas = QuotaLimiter(clock)
+        self.quotas = QuotaLimiter(clock, metrics)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
         self._tokens: Mapping[str, ApiToken] = {}
@@ -122,7 +129,8 @@ class SecurityView:
         self.acls = tuple(rows.acls)
         self._acls_by_principal = _by_principal(rows.acls)
         self._rights = {}
-        self.quotas.apply(rows.quotas)
+        if self.enabled:
+            self.quotas.apply(rows.quotas)
         self.version = rows.version
 
     async def run(self) -> None:

@@ -43,7 +43,7 @@ def test_quotas_are_set_changed_and_removed(catalog):
 
 
 def test_an_invalid_quota_is_not_stored(catalog):
-    for changes in ({"request_percentage": 5}, {PRODUCER_BYTE_RATE: 0}, {PRODUCER_BYTE_RATE: 1.5}):
+    for changes in ({"bytes": 5}, {PRODUCER_BYTE_RATE: 0}, {PRODUCER_BYTE_RATE: 1.5}):
         with pytest.raises(InvalidRequest):
             catalog.write(security.alter_quotas, QuotaEntity("alice", None), changes)
     with pytest.raises(InvalidRequest):

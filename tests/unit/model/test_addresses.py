@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond.model.addresses import is_loopback, parse_addresses
+from millpond.model.addresses import is_loopback, network_of, parse_addresses
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,16 @@ def test_what_is_no_address_is_refused_with_what_one_is(text):
 )
 def test_an_address_is_loopback_by_its_value_and_not_by_its_first_characters(host, expected):
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("host", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_an_ipv6_network_is_one_client(host, network):
+    assert network_of(host) == network

@@ -10,8 +10,10 @@ import pytest
 import uvloop
 from tests.tls import Pki, close, old_client_context, until
 
-from millpond.security.listener import HandshakeLimits, TlsListener, bind_sockets, network_of, reason_of
+from millpond.security.addresses import AddressLimits, ClientAddresses
+from millpond.security.listener import HandshakeLimits, TlsListener, bind_sockets, reason_of
 from millpond.security.tls import ServerTls
+from millpond.testing import SimulatedClock
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -48,10 +50,11 @@ class Echo(asyncio.Protocol):
 class Listening:
     """A listener with an echo service, and its clients."""
 
-    def __init__(self, pki, *, connections_max=1000, **limits):
+    def __init__(self, pki, *, connections_max=1000, addresses=None, **limits):
         self.pki, self.tls = pki, ServerTls(pki.files())
         self._connections_max = connections_max
         self._limits = HandshakeLimits(**limits)
+        self.addresses = addresses or ClientAddresses()
         Echo.open_now = Echo.made = 0
 
     async def __aenter__(self):
@@ -62,6 +65,7 @@ class Listening:
             interface="kafka",
             may_connect=lambda _, handshakes: Echo.open_now + handshakes < self._connections_max,
             limits=self._limits,
+            addresses=self.addresses,
         )
         await self.listener.start_serving()
         self.port = self.listener.sockets[0].getsockname()[1]
@@ -267,6 +271,51 @@ def test_connections_are_counted_before_the_handshake(pki, run):
     run(scenario())
 
 
+def test_the_connections_of_an_address_are_limited_during_handshakes(pki, run, monkeypatch):
+    monkeypatch.setattr("millpond.security.addresses.LOOPBACK_FACTOR", 1)
+
+    async def scenario():
+        addresses = ClientAddresses(AddressLimits(open_max=2, per_second=0))
+        async with Listening(pki, addresses=addresses) as service:
+            silent = [await service.plain() for _ in range(2)]
+            await until(lambda: service.listener.handshakes == 2)
+            reader, third = await service.plain()
+            await ended(reader)
+            assert service.listener.refused == 1
+            for _, writer in [*silent, (reader, third)]:
+                await close(writer)
+            await until(lambda: addresses.open_of("127.0.0.1") == 0)
+            await service.check_served()
+
+    run(scenario())
+
+
+def test_a_connection_that_comes_too_fast_waits_for_its_handshake(pki, run, monkeypatch):
+    """The second one would wait for a minute: it is not served, and does not delay the end of the listener."""
+    monkeypatch.setattr("millpond.security.addresses.LOOPBACK_FACTOR", 1)
+
+    async def scenario():
+        addresses = ClientAddresses(AddressLimits(open_max=0, per_second=1), SimulatedClock(0))
+        async with Listening(pki, addresses=addresses) as service:
+            await service.check_served()
+            handshake = asyncio.create_task(service.connect())
+            await until(lambda: any(each.waits is not None for each in service.listener._handshakes))
+            assert Echo.made == 1
+            [waiting] = service.listener._handshakes
+            waiting.begin()  # as its timer does
+            _, writer = await handshake
+            await until(lambda: Echo.made == 2)
+            await close(writer)
+            late = [await service.plain() for _ in range(3)]
+            await until(lambda: service.listener.handshakes == 3)
+        await asyncio.gather(*(ended(reader) for reader, _ in late))
+        assert (Echo.made, addresses.open_of("127.0.0.1")) == (2, 0)
+        for _, writer in late:
+            await close(writer)
+
+    run(scenario())
+
+
 def test_a_new_certificate_is_for_new_connections(pki, run):
     async def scenario():
         async with Listening(pki) as service:
@@ -359,19 +408,6 @@ async def test_a_port_in_use_is_an_error():
     with pytest.raises(OSError, match="in use"):
         await bind_sockets("127.0.0.1", taken[0].getsockname()[1])
     taken[0].close()
-
-
-@pytest.mark.parametrize(
-    ("host", "network"),
-    [
-        ("192.0.2.1", "192.0.2.1"),
-        ("::ffff:192.0.2.1", "192.0.2.1"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-    ],
-)
-def test_an_ipv6_network_is_one_client(host, network):
-    assert network_of(host) == network
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from millpond.frontends.kafka.call import KafkaCall, Services
 from millpond.frontends.kafka.frames import FrameReader
 from millpond.frontends.kafka.handlers.api_versions import unsupported_version
 from millpond.frontends.kafka.registry import HANDLERS, Disconnect, RequestHandler
+from millpond.frontends.kafka.throttling import RequestUse, charge, measured
 from millpond.frontends.kafka.tls_transport import TlsTransport
 from millpond.model.errors import AuthenticationFailed, MalformedMessage
 from millpond.observability.metrics import KafkaMetrics
@@ -67,9 +68,9 @@ class ConnectionHost(Protocol):
 class ResponseSlot:
     """One request in progress. A connection keeps its slots in request order and sends each response when all earlier
     slots are done. `encoded` is None until the response is ready, and stays None if no response is sent. `must_finish`
-    is set for produces, which are never cancelled."""
+    is set for produces, which are never cancelled. `use` is what the request counts for quotas, if there are any."""
 
-    __slots__ = ("bytes_held", "done", "encoded", "is_fetch", "must_finish", "task")
+    __slots__ = ("bytes_held", "done", "encoded", "is_fetch", "must_finish", "task", "use")
 
     def __init__(self, bytes_held: int) -> None:
         self.encoded: Encoded | None = None
@@ -78,6 +79,7 @@ class ResponseSlot:
         self.bytes_held = bytes_held
         self.must_finish = False
         self.is_fetch = False
+        self.use: RequestUse | None = None
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -99,6 +101,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_lost = False
         self._is_draining = False
+        self._muted_until = 0.0
+        self._unmute_timer: asyncio.TimerHandle | None = None
         self._waiting_bytes = 0
         self._queued_bytes = 0
         self._ready_bytes = 0
@@ -116,6 +120,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.active_at = self._loop.time()
         self._opened_at = self.active_at
         self._is_secured = server.services.security.enabled
+        self._quotas = server.services.security.quotas
         self._frames_queued_max = FRAMES_QUEUED_MAX
 
     # -- transport callbacks --------------------------------------------------------------------------------------
@@ -178,6 +183,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         acks=0 and expect no response."""
         self._is_lost = True
         self._reader.drop()
+        self._end_mute()
         self._report_waiting_bytes()
         if self._serving is None or self._serving.done():
             self._drop_frames()
@@ -221,8 +227,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def in_progress(self) -> int:
         return len(self._slots) + len(self._frames)
 
+    @property
+    def is_muted(self) -> bool:
+        """Whether no requests are read or started, because the client exceeded a quota."""
+        return self._unmute_timer is not None
+
     def resume_reading(self) -> None:
-        if self._is_reading or self._is_draining or self._transport is None:
+        if self._is_reading or self._is_draining or self.is_muted or self._transport is None:
             return
         if not self._transport.is_closing():
             self._is_reading = True
@@ -244,6 +255,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Stop accepting requests, send responses to the produces in progress, and cancel all other requests."""
         self._is_draining = True
         self._stop_reading()
+        self._end_mute()
         self._drop_frames()
         self._loop.call_soon(self._cancel_waiting)
         if self._serving is not None:
@@ -317,10 +329,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._frame_arrived.set_result(None)
 
     def _may_start(self) -> bool:
-        """Whether this client has read enough of its responses and has few enough requests in progress. After a
-        disconnect the rest is started without limit: only complete produces are still processed."""
+        """Whether this client is within its quotas, has read enough of its responses and has few enough requests in
+        progress. After a disconnect the rest is started without limit: only complete produces are still processed."""
         return self._is_lost or not (
-            self.is_write_blocked
+            self.is_muted
+            or self.is_write_blocked
             or self._ready_bytes > self._limits.unread_bytes_max
             or len(self._slots) >= self._limits.requests_in_progress_max
         )
@@ -341,6 +354,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return False
         self._started_requests += 1
         slot = ResponseSlot(len(frame))
+        if self._quotas.is_active:
+            slot.use = RequestUse(len(frame))
         self._slots.append(slot)
         try:
             header, handler, request = self._decode(slot, frame)
@@ -400,7 +415,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         call = KafkaCall(
             services, header.api_version, client_id, self.host, authentication.access, authentication
         )
-        result = await handler.begin(call, request)
+        if slot.use is not None and self._quotas.measures_requests:
+            result = await measured(handler.begin(call, request), slot.use)
+            if handler.pipelined:
+                result = measured(result, slot.use)
+        else:
+            result = await handler.begin(call, request)
         if handler.pipelined:
             slot.task = self._loop.create_task(self._finish_later(slot, header, result))
         else:
@@ -414,6 +434,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             response = await result
             if response is None:
+                self._charge(slot, header, None)
                 self._finish(slot)
             else:
                 self._respond(slot, header, response)
@@ -437,6 +458,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             version = 0
         if not self._is_lost:
             slot.encoded = encode_response(response, version, header.correlation_id)
+            if slot.use is not None and self._charge(slot, header, response):
+                slot.encoded = encode_response(response, version, header.correlation_id)
             self._ready_bytes += slot.encoded.size
         self._finish(slot)
 
@@ -458,6 +481,54 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.writelines(buffers)
         self._report_waiting_bytes()
         self._signal_progress()
+
+    # -- quotas -------------------------------------------------------------------------------------------------
+
+    def _charge(self, slot: ResponseSlot, header: RequestHeader, response: Response | None) -> bool:
+        """Count the request for the quotas of the client. Returns whether the response has changed."""
+        if slot.use is None:
+            return False
+        delay_ms = charge(
+            self._quotas,
+            self._authentication.access.principal,
+            header.client_id or "",
+            header.api_key,
+            slot.use,
+            slot.encoded.size if slot.encoded is not None else 0,
+            response,
+        )
+        if delay_ms == 0:
+            return False
+        self.mute(delay_ms)
+        if response is None or not hasattr(response, "throttle_time_ms"):
+            return False
+        response.throttle_time_ms = delay_ms
+        return True
+
+    def mute(self, delay_ms: int) -> None:
+        """Read and start nothing for this time. Requests that are in progress continue. A client that disconnects
+        meanwhile is noticed when the time is over."""
+        self._muted_until = max(self._muted_until, self._loop.time() + delay_ms / 1000)
+        if self._is_lost or self._is_draining:
+            return
+        self._stop_reading()
+        if self._unmute_timer is None:
+            self._unmute_timer = self._loop.call_at(self._muted_until, self._unmute)
+
+    def _unmute(self) -> None:
+        if self._loop.time() < self._muted_until:
+            self._unmute_timer = self._loop.call_at(self._muted_until, self._unmute)
+            return
+        self._unmute_timer = None
+        self.active_at = self._loop.time()
+        if len(self._frames) < self._frames_queued_max and not self._server.wait_for_memory(self):
+            self.resume_reading()
+        self._signal_progress()
+
+    def _end_mute(self) -> None:
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
+            self._unmute_timer = None
 
     # -- security -------------------------------------------------------------------------------------------------
 

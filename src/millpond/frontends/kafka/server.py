@@ -13,6 +13,7 @@ from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.kafka.registry import HANDLERS
 from millpond.model.addresses import is_loopback
 from millpond.observability.metrics import KafkaMetrics
+from millpond.security.addresses import ClientAddresses
 from millpond.security.listener import ListenerTls, TlsListener, bind_sockets
 
 DRAIN_S = 10.0
@@ -43,10 +44,12 @@ class KafkaServer:
         tls: ListenerTls | None = None,
         *,
         behind_tls_proxy: bool = False,
+        addresses: ClientAddresses | None = None,
     ) -> None:
         self._limits = limits
         self._tls = tls
         self._behind_tls_proxy = behind_tls_proxy
+        self._addresses = addresses or ClientAddresses()
         self.metrics = metrics
         self.staging = bytearray(STAGING_BYTES)
         self._connections: set[KafkaConnection] = set()
@@ -75,6 +78,7 @@ class KafkaServer:
                 self._tls,
                 interface="kafka",
                 may_connect=self._may_connect,
+                addresses=self._addresses,
             )
         return await asyncio.get_running_loop().create_server(
             lambda: KafkaConnection(self), host, port, backlog=1024, start_serving=False
@@ -145,14 +149,24 @@ class KafkaServer:
         return False
 
     def opened(self, connection: KafkaConnection) -> bool:
+        """Whether the connection is served; one that comes too fast after others of its address is read later. An
+        encrypted one was admitted when its handshake began."""
         if not self._may_connect(connection.host):
             return False
+        if connection.encrypted:
+            self._addresses.count(connection.host)
+        elif (delay_ms := self._addresses.admit(connection.host)) is None:
+            return False
+        elif delay_ms > 0:
+            asyncio.get_running_loop().call_soon(connection.mute, delay_ms)  # not before the transport reads
         self._connections.add(connection)
         self.metrics.connections.set(len(self._connections))
         return True
 
     def closed(self, connection: KafkaConnection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._addresses.forget(connection.host)
         self._waiting.pop(connection, None)
         self.metrics.connections.set(len(self._connections))
         if not self._connections:

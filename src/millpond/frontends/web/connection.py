@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from millpond.frontends.web.guarding import CERTIFICATE
 from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.schemas import ProblemJson
+from millpond.security.addresses import ClientAddresses
 
 HEADER_OVERHEAD: Final = 4
 """The colon, the space and the line end."""
@@ -33,6 +34,7 @@ class HttpConnectionHost(Protocol):
     """The parts of the server that a connection uses."""
 
     limits: WebLimits
+    addresses: ClientAddresses
     stopping: bool
 
     def lost(self) -> None: ...
@@ -52,6 +54,7 @@ class HttpConnection(HttpToolsProtocol):
         self._limits = owner.limits
         self._owner = owner
         self._certificate: bytes | None = None
+        self._counted_host: str | None = None
         self._data = b""
         self._in_head = False
         self._is_replaying_headers = False
@@ -80,9 +83,40 @@ class HttpConnection(HttpToolsProtocol):
             self.refuse(
                 503, "TooManyConnections", "No more connections can be served at a time.", retriable=True
             )
+        else:
+            self._admit(is_encrypted=tls is not None)
+
+    def _admit(self, *, is_encrypted: bool) -> None:
+        """Count the connection for its address. An encrypted one was admitted when its handshake began."""
+        host, delay_ms = self.client[0] if self.client else "", 0
+        if is_encrypted:
+            self._owner.addresses.count(host)
+        else:
+            admitted = self._owner.addresses.admit(host)
+            if admitted is None:
+                message = "This address has too many open connections."
+                self.refuse(503, "TooManyConnections", message, retriable=True)
+                return
+            delay_ms = admitted
+        self._counted_host = host
+        if delay_ms > 0:
+            self.loop.call_soon(self._read_later, delay_ms / 1000)  # not before the transport reads
+
+    def _read_later(self, delay_s: float) -> None:
+        if not self.transport.is_closing():
+            self.flow.pause_reading()
+            self.loop.call_later(delay_s, self._read)
+
+    def _read(self) -> None:
+        if not self.transport.is_closing():
+            self._idle_since = self.loop.time()
+            self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._counted_host is not None:
+            self._owner.addresses.forget(self._counted_host)
+            self._counted_host = None
         self._owner.lost()
 
     def data_received(self, data: bytes) -> None:

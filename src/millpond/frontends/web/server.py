@@ -17,6 +17,7 @@ from millpond.frontends.web.connection import HttpConnection
 from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.site import Site, WebServices
+from millpond.security.addresses import ClientAddresses
 from millpond.security.listener import ListenerTls, TlsListener
 
 BACKLOG = 1024
@@ -30,8 +31,16 @@ class WebServer:
 
     application: Application
 
-    def __init__(self, limits: WebLimits, tls: ListenerTls | None = None, *, scheme: str = "http") -> None:
+    def __init__(
+        self,
+        limits: WebLimits,
+        tls: ListenerTls | None = None,
+        *,
+        scheme: str = "http",
+        addresses: ClientAddresses | None = None,
+    ) -> None:
         self.limits = limits
+        self.addresses = addresses or ClientAddresses()
         self._tls = tls
         self._scheme = scheme
         self.stopping = False
@@ -68,7 +77,12 @@ class WebServer:
                 make_connection, sock=bound, backlog=BACKLOG
             )
         listener = TlsListener(
-            [bound], make_connection, self._tls, interface="http", may_connect=self._may_connect
+            [bound],
+            make_connection,
+            self._tls,
+            interface="http",
+            may_connect=self._may_connect,
+            addresses=self.addresses,
         )
         await listener.start_serving()
         return listener

@@ -19,6 +19,7 @@ from millpond.protocol.messages import (
     metadata,
     offsets,
     produce,
+    quotas,
     scram,
     topics,
     transactions,
@@ -274,6 +275,17 @@ def alter_scram(ids):
     return scram.AlterUserScramCredentialsRequest(deletions=[], upsertions=[made])
 
 
+def describe_quotas(ids):
+    return quotas.DescribeClientQuotasRequest(components=[], strict=False)
+
+
+def alter_quotas(ids):
+    user = quotas.AlteredQuotaEntity(entity_type="user", entity_name="carol")
+    operation = quotas.QuotaOperation(key="producer_byte_rate", value=1024.0, remove=False)
+    made = quotas.QuotaAlteration(entity=[user], ops=[operation])
+    return quotas.AlterClientQuotasRequest(entries=[made], validate_only=False)
+
+
 CREATE = (r.CREATE_CLUSTER, r.CREATE_TOPIC)
 
 CASES = [
@@ -515,4 +527,11 @@ CASES = [
     Case(
         "alter SCRAM credentials", scram.AlterUserScramCredentialsRequest, alter_scram, ((r.ALTER_CLUSTER,),)
     ),
+    Case(
+        "quotas",
+        quotas.DescribeClientQuotasRequest,
+        describe_quotas,
+        ((r.DESCRIBE_BROKER_CONFIGS,),),
+    ),
+    Case("new quotas", quotas.AlterClientQuotasRequest, alter_quotas, ((r.ALTER_BROKER_CONFIGS,),)),
 ]

@@ -8,6 +8,8 @@ import os
 import pytest
 from tests.unit.frontends.web.wire import HEALTH, HOST, PRODUCE, connect, produce, until
 
+from millpond.security.addresses import AddressLimits
+
 CHUNKED = PRODUCE + b"Transfer-Encoding: chunked\r\n\r\n"
 LATER_S = 3600.0
 
@@ -312,3 +314,30 @@ async def test_no_more_connections_than_the_limit(limited):
         await until(lambda: len(broker.web._connections()) == 1)
         async with connect(broker) as fourth:
             assert (await fourth.ask(HEALTH)).status == 200
+
+
+async def test_an_address_has_no_more_connections_than_its_limit(limited, monkeypatch):
+    monkeypatch.setattr("millpond.security.addresses.LOOPBACK_FACTOR", 1)
+    async with limited() as broker, connect(broker) as first, connect(broker) as second:
+        monkeypatch.setattr(broker.web.addresses, "_limits", AddressLimits(open_max=2, per_second=0))
+        assert (await first.ask(HEALTH)).status == 200
+        assert (await second.ask(HEALTH)).status == 200
+        async with connect(broker) as third:
+            answer = await third.response()
+            assert (answer.status, answer.json()["code"]) == (503, "TooManyConnections")
+        second.hang_up()
+        await until(lambda: len(broker.web._connections()) == 1)
+        async with connect(broker) as fourth:
+            assert (await fourth.ask(HEALTH)).status == 200
+
+
+async def test_a_connection_that_comes_too_fast_is_read_later(limited, loop_time):
+    async with limited() as broker:
+        broker.web.addresses.quota_of = {"127.0.0.1": 1}.get
+        async with connect(broker) as first, connect(broker) as second:
+            assert (await first.ask(HEALTH)).status == 200
+            answer = asyncio.create_task(second.ask(HEALTH))
+            await until(lambda: any(not each.transport.is_reading() for each in broker.web._connections()))
+            assert not answer.done()
+            loop_time.advance(1.001)
+            assert (await answer).status == 200

@@ -2,7 +2,8 @@
 the current one.
 
 Every topic gets a row in the response. A manual assignment must have one entry for each added partition and
-is otherwise ignored. `validate_only` checks and adds nothing.
+is otherwise ignored. `validate_only` checks and adds nothing. Beyond the quota of its client, a request of v3 gets
+error 89.
 """
 
 from collections import Counter
@@ -11,6 +12,7 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import ALTER_TOPIC
+from millpond.frontends.kafka.throttling import MutationQuota
 from millpond.model.errors import InvalidPartitionCount, InvalidRequest
 from millpond.model.topics import check_partition_count
 from millpond.protocol import ErrorCode
@@ -21,28 +23,35 @@ from millpond.protocol.messages.topics import (
     CreatePartitionsTopicResult,
 )
 
+STRICT_QUOTA_SINCE = 3
+
 
 @handles(CreatePartitionsRequest, rights=(ALTER_TOPIC,))
 async def create_partitions(call: KafkaCall, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     await call.ensure_known(ALTER_TOPIC, (topic.name for topic in request.topics))
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
+    quota = None if request.validate_only else MutationQuota(call, strict_since=STRICT_QUOTA_SINCE)
     results = [
-        await _one(call, topic, is_repeated=times[name] > 1, validate_only=request.validate_only)
-        for name, topic in asked.items()
+        await _one(call, topic, is_repeated=times[name] > 1, quota=quota) for name, topic in asked.items()
     ]
-    return CreatePartitionsResponse(results=results)
+    return CreatePartitionsResponse(
+        throttle_time_ms=quota.throttle_time_ms if quota is not None else 0, results=results
+    )
 
 
 async def _one(
-    call: KafkaCall, asked: CreatePartitionsTopic, *, is_repeated: bool, validate_only: bool
+    call: KafkaCall, asked: CreatePartitionsTopic, *, is_repeated: bool, quota: MutationQuota | None
 ) -> CreatePartitionsTopicResult:
+    """Without a quota the request is only checked."""
     try:
         call.require(ALTER_TOPIC, asked.name)
         if is_repeated:
             raise InvalidRequest(reason="the topic is named more than once")
-        _check(asked, call.log.topics.named(asked.name).partitions)
-        if not validate_only:
+        present = call.log.topics.named(asked.name).partitions
+        _check(asked, present)
+        if quota is not None:
+            quota.charge(asked.count - present)
             await call.log.add_partitions(asked.name, asked.count)
     except REFUSALS as error:
         code, message = code_and_message(error)

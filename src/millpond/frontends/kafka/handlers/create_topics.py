@@ -2,7 +2,8 @@
 
 -1 partitions means the broker's default. Any replication factor is accepted and 1 is reported: the store
 keeps the copies. A manual assignment only determines the number of partitions. `validate_only` checks and
-creates nothing. The response contains all configs from v5 and the topic's id from v7.
+creates nothing. The response contains all configs from v5 and the topic's id from v7. Beyond the quota of
+its client, a request of v6 or later gets error 89.
 
 A client needs CREATE on the cluster or the topic, and sees the configs with DESCRIBE_CONFIGS on the topic.
 """
@@ -15,6 +16,7 @@ from millpond.frontends.kafka.configs import ConfigEntry, topic_entries
 from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
+from millpond.frontends.kafka.throttling import MutationQuota
 from millpond.model.configs import check_configs, completed
 from millpond.model.errors import InvalidConfig, InvalidPartitionCount, InvalidRequest
 from millpond.model.ids import TopicId
@@ -31,29 +33,34 @@ from millpond.protocol.messages.topics import (
 
 DEFAULT = -1
 REPLICAS = 1
+STRICT_QUOTA_SINCE = 6
 
 
 @handles(CreateTopicsRequest, rights=(CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS))
 async def create_topics(call: KafkaCall, request: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
+    quota = None if request.validate_only else MutationQuota(call, strict_since=STRICT_QUOTA_SINCE)
     results = [
-        await _one(call, topic, is_repeated=times[name] > 1, validate_only=request.validate_only)
-        for name, topic in asked.items()
+        await _one(call, topic, is_repeated=times[name] > 1, quota=quota) for name, topic in asked.items()
     ]
-    return CreateTopicsResponse(topics=results)
+    return CreateTopicsResponse(
+        throttle_time_ms=quota.throttle_time_ms if quota is not None else 0, topics=results
+    )
 
 
 async def _one(
-    call: KafkaCall, asked: CreatableTopic, *, is_repeated: bool, validate_only: bool
+    call: KafkaCall, asked: CreatableTopic, *, is_repeated: bool, quota: MutationQuota | None
 ) -> CreatableTopicResult:
+    """Without a quota the topic is only checked."""
     try:
         if not call.allows(CREATE_CLUSTER):
             call.require(CREATE_TOPIC, asked.name)
         if is_repeated:
             raise InvalidRequest(reason="the topic is named more than once")
         topic = _planned(call, asked)
-        if not validate_only:
+        if quota is not None:
+            quota.charge(topic.partitions)
             topic = await call.log.create_topic(topic.name, topic.partitions, topic.overrides)
     except REFUSALS as error:
         code, message = code_and_message(error)

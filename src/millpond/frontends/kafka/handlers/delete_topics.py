@@ -1,5 +1,5 @@
 """DeleteTopics (20), v1-6: deletes topics by name, from v6 also by id. The name of a deleted topic can be
-used again immediately."""
+used again immediately. Beyond the quota of its client, a request of v5 or later gets error 89."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message, code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DELETE_TOPIC
+from millpond.frontends.kafka.throttling import MutationQuota
 from millpond.model.errors import InvalidRequest, NotAuthorized, UnknownTopic
 from millpond.model.ids import TopicId
 from millpond.model.topics import Topic
@@ -20,6 +21,7 @@ from millpond.protocol.messages.topics import (
 )
 
 STATES_SINCE = 6
+STRICT_QUOTA_SINCE = 5
 
 TopicKey = tuple[str | None, bytes]
 
@@ -30,8 +32,9 @@ async def delete_topics(call: KafkaCall, request: DeleteTopicsRequest) -> Delete
     await call.ensure_known(DELETE_TOPIC, (name for name, _ in wanted), (topic_id for _, topic_id in wanted))
     asked = [_one_key(call, name, topic_id) for name, topic_id in wanted]
     times = Counter(asked)
-    results = [await _one(call, name, topic_id, times[name, topic_id]) for name, topic_id in times]
-    return DeleteTopicsResponse(responses=results)
+    quota = MutationQuota(call, strict_since=STRICT_QUOTA_SINCE)
+    results = [await _one(call, name, topic_id, times[name, topic_id], quota) for name, topic_id in times]
+    return DeleteTopicsResponse(throttle_time_ms=quota.throttle_time_ms, responses=results)
 
 
 def _one_key(call: KafkaCall, name: str | None, topic_id: bytes) -> TopicKey:
@@ -54,9 +57,12 @@ def _key(state: DeleteTopicState) -> TopicKey:
     return state.name, bytes(state.topic_id)
 
 
-async def _one(call: KafkaCall, name: str | None, topic_id: bytes, times: int) -> DeletableTopicResult:
+async def _one(
+    call: KafkaCall, name: str | None, topic_id: bytes, times: int, quota: MutationQuota
+) -> DeletableTopicResult:
     try:
         topic = _found(call, name, topic_id, times)
+        quota.charge(topic.partitions)
         await call.log.delete_topic(topic.name)
     except REFUSALS as error:
         code, message = code_and_message(error)

@@ -3,7 +3,8 @@
 Requests name topics up to v12 and use topic ids from v13. Sessions (v7) are declined: every response has
 session 0, which the protocol allows and clients accept. Partitions are read in the order of the request;
 clients rotate it themselves. The first partition that has data returns at least one batch, however small the
-limits (KIP-74). A batch compressed with Zstandard requires v10. There are no followers, so a fetch from a
+limits (KIP-74). A client that is beyond its quota gets an empty response, as in Kafka. A batch compressed with
+Zstandard requires v10. There are no followers, so a fetch from a
 follower is refused.
 """
 
@@ -16,6 +17,7 @@ from millpond.frontends.kafka.registry import handles_pipelined
 from millpond.frontends.kafka.rights import READ_TOPIC
 from millpond.log import FetchRequest, FetchResult
 from millpond.model.errors import MillpondError, NotAuthorized, NotOwner, OffsetOutOfRange, UnknownTopic
+from millpond.model.quotas import CONSUMER_BYTE_RATE
 from millpond.protocol import ErrorCode, Response
 from millpond.protocol.messages import fetch as wire
 from millpond.records import Codec, read_header
@@ -38,6 +40,16 @@ async def fetch(call: KafkaCall, request: wire.FetchRequest) -> Awaitable[Respon
 async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchResponse:
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return wire.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    quotas, bytes_max = (
+        call.services.security.quotas,
+        min(request.max_bytes, call.services.limits.fetch_bytes_max),
+    )
+    if quotas.is_active:
+        client = (call.access.principal, call.client_id)
+        if (delay_ms := quotas.delay_ms(CONSUMER_BYTE_RATE, *client)) > 0:
+            return wire.FetchResponse(throttle_time_ms=delay_ms, session_id=NO_SESSION, responses=[])
+        if (allowed := quotas.response_bytes_max(*client)) is not None:
+            bytes_max = min(bytes_max, allowed)
     if call.version >= BY_ID_SINCE:
         await call.ensure_known(READ_TOPIC, ids=(topic.topic_id for topic in request.topics))
     else:
@@ -48,7 +60,7 @@ async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchRespo
     limits = call.services.limits
     results = await call.log.fetch(
         [each for _, _, each in asked if isinstance(each, FetchRequest)],
-        bytes_max=max(0, min(request.max_bytes, limits.fetch_bytes_max)),
+        bytes_max=max(0, bytes_max),
         bytes_min=request.min_bytes,
         wait_ms=0 if refused else max(0, min(request.max_wait_ms, limits.fetch_wait_ms_max)),
         read_committed=request.isolation_level == READ_COMMITTED,

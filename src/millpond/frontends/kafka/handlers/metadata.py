@@ -12,6 +12,7 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
+from millpond.frontends.kafka.throttling import MutationQuota
 from millpond.model.acls import ResourceType
 from millpond.model.errors import MillpondError, NotAuthorized, TopicExists, UnknownTopic
 from millpond.model.ids import TopicId, TopicPartition, check_topic_name
@@ -30,18 +31,21 @@ from millpond.service import Leader
 
 BY_ID_SINCE = 12
 NO_NODE = -1
+NEVER = MetadataRequest.versions.last + 1
 
 
 @handles(MetadataRequest, rights=(DESCRIBE_TOPIC, CREATE_CLUSTER, CREATE_TOPIC))
 async def metadata(call: KafkaCall, request: MetadataRequest) -> MetadataResponse:
     node = call.services.node
-    topics = await _topics(call, request)
+    quota = MutationQuota(call, strict_since=NEVER)
+    topics = await _topics(call, request, quota)
     if request.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 topic.topic_authorized_operations = call.operations(ResourceType.TOPIC, topic.name or "")
     asked = request.include_cluster_authorized_operations
     return MetadataResponse(
+        throttle_time_ms=quota.throttle_time_ms,
         brokers=[
             MetadataResponseBroker(node_id=each.id, host=each.host, port=each.port) for each in call.nodes()
         ],
@@ -52,7 +56,9 @@ async def metadata(call: KafkaCall, request: MetadataRequest) -> MetadataRespons
     )
 
 
-async def _topics(call: KafkaCall, request: MetadataRequest) -> list[MetadataResponseTopic]:
+async def _topics(
+    call: KafkaCall, request: MetadataRequest, quota: MutationQuota
+) -> list[MetadataResponseTopic]:
     if request.topics is None or (call.version == 0 and not request.topics):
         return [
             _described(call, topic)
@@ -64,12 +70,14 @@ async def _topics(call: KafkaCall, request: MetadataRequest) -> list[MetadataRes
         (each.name or None for each in request.topics),
         (each.topic_id for each in request.topics),
     )
-    may_create = request.allow_auto_topic_creation and call.services.auto_create_topics
+    may_create = quota if request.allow_auto_topic_creation and call.services.auto_create_topics else None
     asked = {(each.name, bytes(each.topic_id)): each for each in request.topics}
     return [await _asked(call, each, may_create) for each in asked.values()]
 
 
-async def _asked(call: KafkaCall, asked: MetadataRequestTopic, may_create: bool) -> MetadataResponseTopic:
+async def _asked(
+    call: KafkaCall, asked: MetadataRequestTopic, may_create: MutationQuota | None
+) -> MetadataResponseTopic:
     if asked.name is None or asked.topic_id != NO_UUID:
         return _by_id(call, asked)
     try:
@@ -96,17 +104,19 @@ def _by_id(call: KafkaCall, asked: MetadataRequestTopic) -> MetadataResponseTopi
         return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id, partitions=[])
 
 
-async def _find_or_create(call: KafkaCall, name: str, may_create: bool) -> Topic:
+async def _find_or_create(call: KafkaCall, name: str, may_create: MutationQuota | None) -> Topic:
+    """`may_create` is the quota that counts the partitions of a new topic; None if none is created."""
     try:
         return call.log.topics.named(name)
     except UnknownTopic:
         check_topic_name(name)
-        if not may_create:
+        if may_create is None:
             raise
     if not call.allows(CREATE_CLUSTER):
         call.require(CREATE_TOPIC, name)
     try:
         call.log.topics.check_new(name)
+        may_create.charge(call.services.default_partitions)
         return await call.log.create_topic(name, call.services.default_partitions)
     except TopicExists:  # another request created it first, perhaps in another process
         await call.log.refresh()

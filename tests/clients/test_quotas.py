@@ -1,0 +1,62 @@
+"""Real clients beyond their quotas: they are told to wait, and everything they send and read arrives."""
+
+import asyncio
+import time
+from contextlib import closing
+
+import confluent_kafka
+import pytest
+from tests.clients.sasl_clients import SECONDS_MAX, TOPIC, AioKafka, Confluent, KafkaPython, start
+from tests.unit.frontends.kafka.secured import log_in
+from tests.unit.frontends.kafka.wire import Client
+
+from millpond.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlteredQuotaEntity,
+    QuotaAlteration,
+    QuotaOperation,
+)
+
+RATE = 80_000.0
+"""A message of `VALUE` alone exceeds it, however long the broker was idle."""
+VALUE = bytes(150_000)
+
+
+async def set_quotas(address, **values):
+    user = AlteredQuotaEntity(entity_type="user", entity_name="alice")
+    operations = [QuotaOperation(key=key, value=value, remove=False) for key, value in values.items()]
+    request = AlterClientQuotasRequest(
+        entries=[QuotaAlteration(entity=[user], ops=operations)], validate_only=False
+    )
+    async with Client(address) as admin:
+        assert (await log_in(admin, "admin")).error_code == 0
+        assert [each.error_code for each in (await admin.send(request, 1)).entries] == [0]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    broker = start(tmp_path_factory.mktemp("throttled"))
+    asyncio.run(set_quotas(broker.address, producer_byte_rate=RATE, consumer_byte_rate=RATE))
+    with closing(Confluent(broker.address, "SCRAM-SHA-256", user="admin")) as admin:
+        assert admin.send(TOPIC, VALUE) == 0
+    yield broker
+    broker.stop()
+
+
+def test_consumers_beyond_their_quota_read_everything(server):
+    """They share the quota, so that the later ones first get empty responses."""
+    for kind in (Confluent, KafkaPython, AioKafka):
+        with closing(kind(server.address, "SCRAM-SHA-256")) as client:
+            assert client.read(TOPIC, 1) == [VALUE], kind
+
+
+def test_librdkafka_is_told_to_wait(server):
+    waits = []
+    config = Confluent(server.address, "SCRAM-SHA-256").config | {"throttle_cb": waits.append}
+    producer, errors = confluent_kafka.Producer(config), []
+    producer.produce(TOPIC, VALUE, on_delivery=lambda error, _: errors.append(error))
+    give_up = time.monotonic() + SECONDS_MAX
+    while not (waits and errors) and time.monotonic() < give_up:
+        producer.poll(0.05)
+    assert errors == [None]
+    assert waits[0].throttle_time >= (len(VALUE) - RATE) / RATE

@@ -1,0 +1,326 @@
+"""Clients beyond their quotas: what their responses say, and when their connections are read again."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.unit.frontends.kafka import authorization_cases as cases
+from tests.unit.frontends.kafka.secured import ADMIN, SETTINGS, Cluster
+from tests.unit.frontends.kafka.wire import Client
+
+from millpond.frontends.kafka import rights as r
+from millpond.frontends.kafka.throttling import RequestUse, measured
+from millpond.model.quotas import (
+    QuotaEntity,
+)
+from millpond.protocol import ErrorCode, encode_request
+from millpond.protocol.messages.api_versions import ApiVersionsRequest
+from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from millpond.protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from millpond.testing import SimulatedClock, running_broker
+
+RATE = 10
+"""Bytes a second: every request exceeds it."""
+METADATA = 9
+PATIENCE_S = 60
+
+
+class Throttled:
+    """A broker whose quotas follow a clock that stands still, and a client of the user alice."""
+
+    def __init__(self, cluster, stack, clock, loop_time):
+        self.cluster, self.clock, self.loop_time = cluster, clock, loop_time
+        self.broker = cluster.broker
+        self._stack = stack
+
+    async def limit(self, entity=("alice", None), **values):
+        await self.cluster.administration.alter_quotas(self.cluster.access, [(QuotaEntity(*entity), values)])
+
+    async def connected(self, user="alice"):
+        return await self.cluster.connected(self._stack, user)
+
+    @property
+    def connections(self):
+        return list(self.broker.kafka._connections)
+
+    async def is_read_after(self, client, delay_ms):
+        """Nothing is served until the delay is over."""
+        answer = asyncio.create_task(client.send(MetadataRequest(topics=[]), METADATA))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not answer.done()
+        assert any(each.is_muted for each in self.connections)
+        self.loop_time.advance(delay_ms / 1000)
+        return (await answer).controller_id >= 0
+
+
+async def until(condition):
+    async def poll():
+        while not condition():
+            await asyncio.sleep(0.001)
+
+    await asyncio.wait_for(poll(), PATIENCE_S)
+
+
+@pytest.fixture
+async def throttled(loop_time):
+    clock = SimulatedClock()
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(running_broker(kafka=True, clock=clock, **SETTINGS))
+        cluster = Cluster(broker)
+        for user in ("alice", "bob", ADMIN.name):
+            await cluster.user(user)
+        rights = (r.WRITE_TOPIC, r.READ_TOPIC, r.CREATE_CLUSTER, r.DELETE_TOPIC, r.ALTER_TOPIC)
+        await cluster.grant(*rights, to="User:*")
+        made = await broker.log.create_topic(cases.TOPIC, 2, {})
+        one = Throttled(cluster, stack, clock, loop_time)
+        one.ids = lambda version: cases.Ids(made.id, version)
+        yield one
+
+
+def produce_request(throttled, acks=-1):
+    request = cases.produced(throttled.ids(9))
+    request.acks = acks
+    return request
+
+
+def bytes_of(request, version):
+    return encode_request(request, version, 1, "wire").size - 4
+
+
+def delay_of(used, rate, burst_s=1):
+    return int((used - rate * burst_s) * 1000 / rate) + 1
+
+
+async def test_a_produce_is_stored_and_its_connection_is_read_again_after_the_delay(throttled):
+    await throttled.limit(producer_byte_rate=RATE)
+    client, request = await throttled.connected(), produce_request(throttled)
+    response = await client.send(request, 9)
+    delay_ms = delay_of(bytes_of(request, 9), RATE)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    assert response.throttle_time_ms == delay_ms
+    assert await throttled.is_read_after(client, delay_ms)
+
+
+async def test_clients_of_one_user_share_its_quota_and_others_do_not(throttled):
+    await throttled.limit(producer_byte_rate=RATE)
+    one, two, other = [await throttled.connected(user) for user in ("alice", "alice", "bob")]
+    request = produce_request(throttled)
+    size = bytes_of(request, 9)
+    assert (await one.send(request, 9)).throttle_time_ms == delay_of(size, RATE)
+    assert (await two.send(request, 9)).throttle_time_ms == delay_of(2 * size, RATE)
+    assert (await other.send(request, 9)).throttle_time_ms == 0
+    assert [each.is_muted for each in throttled.connections].count(True) == 2
+
+
+async def test_a_producer_that_keeps_its_delays_gets_its_rate(throttled):
+    """By the clock of the broker, which only the delays move."""
+    await throttled.limit(producer_byte_rate=1_000)
+    client, request = await throttled.connected(), produce_request(throttled)
+    began, sent = throttled.clock.monotonic_ms(), 0
+    for _ in range(100):
+        delay_ms = (await client.send(request, 9)).throttle_time_ms
+        sent += bytes_of(request, 9)
+        throttled.clock.advance(delay_ms)
+        throttled.loop_time.advance(delay_ms / 1000)
+    passed_s = (throttled.clock.monotonic_ms() - began) / 1000
+    assert sent == pytest.approx(1_000 * (passed_s + 1), rel=0.05)
+
+
+async def test_a_produce_without_a_response_delays_what_follows(throttled):
+    await throttled.limit(producer_byte_rate=RATE)
+    client, request = await throttled.connected(), produce_request(throttled, acks=0)
+    client._writer.writelines(encode_request(request, 9, 0, "wire").buffers)
+    await until(lambda: any(each.is_muted for each in throttled.connections))
+    assert await throttled.is_read_after(client, delay_of(bytes_of(request, 9), RATE))
+
+
+async def test_a_fetch_beyond_the_quota_is_empty_and_counts_nothing(throttled):
+    await throttled.broker.produce(cases.TOPIC, b"v" * 100)
+    await throttled.limit(consumer_byte_rate=RATE)
+    client, request = await throttled.connected(), cases.fetched(throttled.ids(11))
+    first = await client.send(request, 11)
+    assert first.responses[0].partitions[0].records
+    assert first.throttle_time_ms > 0
+    throttled.loop_time.advance(first.throttle_time_ms / 1000)
+    for _ in range(2):  # the clock of the quota stands still
+        second = await client.send(request, 11)
+        assert (second.responses, second.throttle_time_ms) == ([], first.throttle_time_ms)
+        throttled.loop_time.advance(first.throttle_time_ms / 1000)
+    throttled.clock.advance(first.throttle_time_ms)
+    assert (await client.send(request, 11)).responses[0].partitions[0].records
+
+
+async def test_the_time_of_every_request_counts(throttled):
+    await throttled.limit(request_percentage=1e-9)
+    client = await throttled.connected()
+    for _ in range(3):
+        response = await client.send(MetadataRequest(topics=[]), METADATA)
+        assert response.throttle_time_ms == 1_001  # the maximum for this quota
+        throttled.loop_time.advance(1.001)
+
+
+def created(name, partitions, **options):
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+    )
+    return CreateTopicsRequest(topics=[topic], timeout_ms=1_000, **options)
+
+
+def more_partitions(name, count):
+    asked = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    return CreatePartitionsRequest(topics=[asked], timeout_ms=1_000, validate_only=False)
+
+
+async def test_changes_of_topics_beyond_the_quota_are_refused(throttled):
+    await throttled.limit(controller_mutation_rate=1)
+    client = await throttled.connected()
+    accepted = await client.send(created("large", 20), 7)
+    assert (accepted.topics[0].error_code, accepted.throttle_time_ms) == (0, 0)
+    for request, version in (
+        (created("other", 1), 6),
+        (more_partitions("large", 21), 3),
+        (DeleteTopicsRequest(topic_names=["large"], timeout_ms=1_000), 5),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(name="large")], timeout_ms=1_000), 6),
+    ):
+        response = await client.send(request, version)
+        [result] = (
+            getattr(response, "topics", None) or getattr(response, "results", None) or response.responses
+        )
+        assert result.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert response.throttle_time_ms == 10_001  # 20 partitions, of which 10 were the burst
+        throttled.loop_time.advance(10.001)
+    assert throttled.broker.log.topics.named("large").partitions == 20
+    checked = await client.send(created("other", 1, validate_only=True), 7)
+    assert (checked.topics[0].error_code, checked.throttle_time_ms) == (0, 0)
+    throttled.clock.advance(10_001)
+    assert (await client.send(created("other", 1), 7)).topics[0].error_code == 0
+
+
+async def test_older_clients_that_change_topics_are_served_and_wait(throttled):
+    await throttled.limit(controller_mutation_rate=1)
+    client = await throttled.connected()
+    response = await client.send(created("large", 20), 5)
+    assert (response.topics[0].error_code, response.throttle_time_ms) == (0, 10_001)
+    throttled.loop_time.advance(10.001)
+    response = await client.send(more_partitions("large", 25), 2)
+    assert (response.results[0].error_code, response.throttle_time_ms) == (0, 15_001)
+    throttled.loop_time.advance(15.001)
+    response = await client.send(DeleteTopicsRequest(topic_names=["large"], timeout_ms=1_000), 4)
+    assert (response.responses[0].error_code, response.throttle_time_ms) == (0, 40_001)
+    throttled.loop_time.advance(40.001)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
+    assert (await client.send(asked, METADATA)).throttle_time_ms == 41_001
+
+
+async def test_a_client_that_disconnects_while_it_waits_is_noticed_at_the_end(throttled):
+    await throttled.limit(producer_byte_rate=RATE)
+    client, request = await throttled.connected(), produce_request(throttled)
+    delay_ms = (await client.send(request, 9)).throttle_time_ms
+    client._writer.close()
+    throttled.loop_time.advance(delay_ms / 1000)
+    await until(lambda: not throttled.connections)
+
+
+async def test_a_client_whose_password_is_changed_while_it_waits_is_disconnected(throttled):
+    await throttled.limit(producer_byte_rate=RATE)
+    client, request = await throttled.connected(), produce_request(throttled)
+    await client.send(request, 9)
+    await throttled.cluster.user("alice", "another")
+    throttled.broker.kafka.sweep(asyncio.get_running_loop().time())
+    await until(lambda: not throttled.connections)
+
+
+async def test_a_broker_stops_while_clients_wait(throttled):
+    await throttled.limit(producer_byte_rate=RATE)
+    client, request = await throttled.connected(), produce_request(throttled)
+    await client.send(request, 9)
+    await asyncio.wait_for(throttled.broker.kafka.stop(), PATIENCE_S)
+    assert await client._reader.read() == b""
+    assert not throttled.connections
+
+
+async def test_without_quotas_a_request_counts_nothing(throttled):
+    client = await throttled.connected()
+    assert (await client.send(produce_request(throttled), 9)).throttle_time_ms == 0
+    assert not throttled.broker.security.quotas._buckets
+
+
+async def test_the_connections_of_an_address_are_limited_before_they_authenticate(serving):
+    face = await serving(connections_per_address_max=1, security=True)
+    listener = face.broker.kafka.listener
+    async with AsyncExitStack() as stack:
+        for _ in range(19):  # one is connected already, and loopback addresses may have 20 times as many
+            await stack.enter_async_context(Client(listener))
+        await until(lambda: len(face.broker.kafka._connections) == 20)
+        async with Client(listener) as refused:
+            assert await refused._reader.read() == b""
+    await until(lambda: len(face.broker.kafka._connections) == 1)
+    async with Client(listener) as again:
+        assert (await again.send(ApiVersionsRequest(), 0)).error_code == 0
+
+
+async def test_a_connection_that_comes_too_fast_is_read_later(throttled):
+    await throttled.limit((None, None, "127.0.0.1"), connection_creation_rate=1)
+    await throttled.connected()
+    task = asyncio.create_task(throttled.connected("bob"))
+    await until(lambda: any(each.is_muted for each in throttled.connections))
+    assert not task.done()
+    throttled.loop_time.advance(1.001)
+    assert (await (await task).send(MetadataRequest(topics=[]), METADATA)).controller_id >= 0
+
+
+# -- the time of a handler ------------------------------------------------------------------------------------
+
+
+class Steps:
+    """A clock that moves by one second each time that it is read."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def __call__(self):
+        self.now_s += 1
+        return self.now_s
+
+
+async def test_the_steps_of_a_handler_are_counted_and_its_waits_are_not():
+    async def handler():
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return "done"
+
+    use = RequestUse(0)
+    assert await measured(handler(), use, Steps()) == "done"
+    assert use.handler_s == 3
+
+
+async def test_an_error_and_a_cancellation_reach_the_handler():
+    reached = []
+
+    async def waits():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            reached.append("cancelled")
+            raise
+
+    async def fails():
+        await asyncio.sleep(0)
+        raise LookupError("x")
+
+    task = asyncio.ensure_future(measured(waits(), RequestUse(0)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert reached == ["cancelled"]
+    with pytest.raises(LookupError):
+        await measured(fails(), RequestUse(0))
