@@ -41,7 +41,7 @@ def _acl(dice: random.Random, principals: Sequence[str]) -> Acl:
         principal=dice.choice([*principals, EVERY_USER]),
         host=dice.choice([WILDCARD, WILDCARD, *HOSTS]),
         operation=dice.choice([AclOperation.ALL, *OPERATIONS[kind]]),
-        permission=dice.choices([Permission.ALLOW, Permission.DENY], [7, 3])[0],
+        permission=dice.choices([Permission.ALLOW, Permission.DENY], [8, 2])[0],
     )
 
 
