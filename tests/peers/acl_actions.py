@@ -26,6 +26,7 @@ from millpond.protocol.messages import (
     metadata,
     offsets,
     produce,
+    quotas,
     scram,
     topics,
     transactions,
@@ -89,6 +90,7 @@ def actions() -> Iterator[Action]:
     for group, topic in itertools.product(("a", "abc", "b"), ("a", "ba", "b")):
         yield from _of_a_group_and_a_topic(group, topic)
     yield from _of_the_cluster()
+    yield from _of_quotas()
     yield Action(f"delete topic {DELETED}", 6, lambda _: _delete_topic(DELETED), deletes=DELETED)
 
 
@@ -242,6 +244,24 @@ def _of_the_cluster() -> Iterator[Action]:
         lambda _: scram.AlterUserScramCredentialsRequest(
             deletions=[scram.ScramCredentialDeletion(name="ghost", mechanism=1)], upsertions=[]
         ),
+    )
+
+
+def _of_quotas() -> Iterator[Action]:
+    wanted = quotas.QuotaFilterComponent(entity_type="user", match_type=0, match="ghost")
+    yield Action(
+        "describe quotas",
+        1,
+        lambda _: quotas.DescribeClientQuotasRequest(components=[wanted], strict=False),
+    )
+    entry = quotas.AlteredQuotaEntry(
+        entity=[quotas.AlteredQuotaEntity(entity_type="user", entity_name="ghost")],
+        ops=[quotas.QuotaOperation(key="producer_byte_rate", value=1024.0, remove=False)],
+    )
+    yield Action(
+        "change quotas",
+        1,
+        lambda _: quotas.AlterClientQuotasRequest(entries=[entry], validate_only=True),
     )
 
 

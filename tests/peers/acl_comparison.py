@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from peers.server import free_port
 from tests.clients.process import BrokerProcess
@@ -192,30 +192,37 @@ def millpond_subject(folder: Path, create_users: Any) -> Iterator[Subject]:
         broker.stop()
 
 
+class Round(NamedTuple):
+    actions: int
+    refused: int
+    differences: list[Difference]
+
+
 def compare(
     kafkas: Subject,
     ours: Subject,
     acls: Sequence[Acl],
     actions: Sequence[Action],
     is_expected: Callable[[Difference], bool],
-) -> tuple[int, list[Difference]]:
-    """The number of actions, and how the two brokers differ: every action by every user. A difference that is not
-    expected is looked at again a moment later."""
+) -> Round:
+    """Every action by every user. A difference that is not expected is looked at again a moment later."""
     for subject in (kafkas, ours):
         subject.set_acls(acls)
     found: list[Difference] = []
+    refused = 0
     for user, action in itertools.product(USERS, actions):
-        seen = _differences(kafkas, ours, user, action)
+        theirs, seen = _asked(kafkas, ours, user, action)
         if not all(map(is_expected, seen)):
             time.sleep(ASK_AGAIN_SECONDS)
-            seen = _differences(kafkas, ours, user, action)
+            theirs, seen = _asked(kafkas, ours, user, action)
+        refused += "AUTHORIZATION_FAILED" in str(theirs)
         found += seen
-    return len(USERS) * len(actions), found
+    return Round(len(USERS) * len(actions), refused, found)
 
 
-def _differences(kafkas: Subject, ours: Subject, user: str, action: Action) -> list[Difference]:
-    pair = [{action.name: subject.seen(user, action) or {}} for subject in (kafkas, ours)]
-    return differences(*pair)
+def _asked(kafkas: Subject, ours: Subject, user: str, action: Action) -> tuple[Any, list[Difference]]:
+    theirs, mine = ({action.name: subject.seen(user, action) or {}} for subject in (kafkas, ours))
+    return theirs, differences(theirs, mine)
 
 
 def _creation(acl: Acl) -> acl_messages.AclCreation:
