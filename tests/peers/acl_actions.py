@@ -254,7 +254,7 @@ def _of_quotas() -> Iterator[Action]:
         1,
         lambda _: quotas.DescribeClientQuotasRequest(components=[wanted], strict=False),
     )
-    entry = quotas.AlteredQuotaEntry(
+    entry = quotas.QuotaAlteration(
         entity=[quotas.AlteredQuotaEntity(entity_type="user", entity_name="ghost")],
         ops=[quotas.QuotaOperation(key="producer_byte_rate", value=1024.0, remove=False)],
     )
