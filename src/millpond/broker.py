@@ -143,7 +143,7 @@ class Broker(HasParts):
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self._unlock)
             if settings.uses_data_dir() and not self._supervised:
-                self._directory = lock_data_dir(settings.data_dir)
+                self._directory = lock_data_dir(settings.data_dir, is_private=settings.security)
                 undo.callback(self._remove_unserved)
             self._interfaces = Interfaces(settings, self.metrics, self.clock)
             undo.push_async_callback(self._interfaces.close)

@@ -3,6 +3,7 @@ the start fails before the broker has served anything."""
 
 import contextlib
 import fcntl
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,10 @@ from millpond.objects.files import make_directory
 LOCK_FILE: Final = "broker.lock"
 OWN_FILES: Final = (LOCK_FILE, CATALOG_FILE, "disk.reserve")
 """Name prefixes of the files that a broker itself creates in the directory, next to the objects."""
+PRIVATE: Final = 0o700
+OTHERS: Final = 0o077
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +54,25 @@ class DataDirectory:
         return [each for each in names if not each.startswith(OWN_FILES)] + objects
 
 
-def lock_data_dir(path: Path) -> DataDirectory:
-    """Lock the directory against a second broker. Other writers (tools, Spark) may still use it."""
+def lock_data_dir(path: Path, *, is_private: bool = False) -> DataDirectory:
+    """Lock the directory against a second broker. Other writers (tools, Spark) may still use it. With `is_private`, a
+    new directory is for this user only, and an existing one that others can open is reported."""
     path = path.absolute()
     try:
         missing = tuple(folder for folder in (path, *path.parents) if not folder.exists())
         lock = _open_lock(path)
+        if is_private:
+            _protect(path, is_new=path in missing)
     except OSError as error:
         raise DataDirectoryUnusable(path=path, reason=error.strerror) from error
     return DataDirectory(path, lock, missing)
+
+
+def _protect(path: Path, *, is_new: bool) -> None:
+    if is_new:
+        path.chmod(PRIVATE)
+    elif path.stat().st_mode & OTHERS:
+        logger.warning("other users can open the data directory", extra={"path": str(path)})
 
 
 def _open_lock(path: Path) -> int:

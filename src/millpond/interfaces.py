@@ -175,6 +175,7 @@ class Interfaces:
             cluster=parts.cluster,
             security=parts.security_administration,
             gate=parts.gate,
+            login=parts.browser_login,
             default_partitions=self._settings.http_partitions,
             expose_metrics=self._metrics.expose,
             metrics=self._metrics.web,

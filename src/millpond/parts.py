@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
 from millpond.catalog.database import Database
 from millpond.cluster import Membership
@@ -19,8 +20,10 @@ from millpond.queues import PullConsumers, Queues
 from millpond.security import SecurityView
 from millpond.security.authenticator import Authenticator
 from millpond.security.gate import Gate
+from millpond.security.sessions import Sessions
 from millpond.service import (
     Administration,
+    BrowserLogin,
     ClusterAdministration,
     MessageWriter,
     Owners,
@@ -32,6 +35,9 @@ from millpond.service import (
 from millpond.settings import Settings
 from millpond.storage import BrokerDisk
 from millpond.topology import Lease, OwnedShards, Peers, RefreshRequests, TopologyView
+
+if TYPE_CHECKING:
+    from millpond.security.oidc import IdentityProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,8 @@ class Parts:
     security: SecurityView
     authenticator: Authenticator
     gate: Gate
+    sessions: Sessions
+    browser_login: BrowserLogin
     security_administration: SecurityAdministration
 
 
@@ -168,15 +176,24 @@ def build_parts(
         metrics=metrics.queues,
         copy_body=payloads.copy,
     )
+    sessions = Sessions(log.read, log.write, clock=clock)
     security = SecurityView(
         log.read,
         enabled=settings.security,
         super_users=settings.super_users,
         clock=clock,
         metrics=metrics.quotas,
+        sessions=sessions,
     )
     authenticator = Authenticator(
         security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
+    )
+    gate = Gate(
+        security,
+        authenticator,
+        clock=clock,
+        sessions=sessions,
+        behind_tls_proxy=settings.is_behind_tls_proxy(),
     )
     membership = Membership(
         log,
@@ -220,11 +237,32 @@ def build_parts(
         cluster=ClusterAdministration(log, topology, peers, session),
         security=security,
         authenticator=authenticator,
-        gate=Gate(security, authenticator, clock=clock, behind_tls_proxy=settings.is_behind_tls_proxy()),
+        gate=gate,
+        sessions=sessions,
+        browser_login=BrowserLogin(
+            security,
+            gate,
+            authenticator,
+            sessions,
+            clock=clock,
+            provider=_identity_provider(settings, clock),
+        ),
         security_administration=SecurityAdministration(
             log.write, security, clock=clock, iterations=settings.password_iterations
         ),
     )
+
+
+def _identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
+    """Raises `InvalidSettings`."""
+    oidc = settings.oidc()
+    if oidc is None:
+        return None
+    from millpond.security.oidc import (
+        IdentityProvider,
+    )  # imported here, because few brokers need its packages
+
+    return IdentityProvider(oidc, clock=clock, off_loop=asyncio.to_thread)
 
 
 def _has_space() -> None:
@@ -257,5 +295,6 @@ class HasParts:
         self.administration = parts.administration
         self.cluster = parts.cluster
         self.security = parts.security
+        self.sessions = parts.sessions
         self.authenticator = parts.authenticator
         self.security_administration = parts.security_administration

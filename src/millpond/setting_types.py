@@ -16,6 +16,8 @@ TLS_ON: Final = "on"
 TLS_AT_PROXY: Final = "proxy"
 TLS_MODES: Final = (TLS_OFF, TLS_ON, TLS_AT_PROXY)
 PORTS: Final = 65_536
+HIDDEN: Final = "(hidden)"
+"""Shown instead of a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ def _show_list(separator: str) -> Callable[[tuple[Any, ...]], str]:
 
 
 TEXT = SettingType("text", str)
+SECRET = SettingType("secret", str)
+"""Not accepted as an option of a command, and not shown."""
 PRINCIPALS = SettingType("principals", _parse_list(";", Principal.parse), _show_list(";"))
 MECHANISMS = SettingType("mechanisms", _parse_list(",", str.upper), _show_list(","))
 ADDRESS = SettingType("host:port", _parse_address)

@@ -31,6 +31,7 @@ from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
 from millpond.security.addresses import AddressLimits
 from millpond.security.authenticator import AuthenticationSettings
+from millpond.security.oidc_settings import OPENID, OidcSettings, check_oidc
 from millpond.security.tls_files import NO_CLIENT_AUTH, TlsFiles
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.setting_types import (
@@ -43,12 +44,14 @@ from millpond.setting_types import (
     FILE,
     FLAG,
     FOLDER,
+    HIDDEN,
     LEASE,
     LOG_FORMAT,
     MECHANISMS,
     NODE_ID,
     PAYLOAD_AGE,
     PRINCIPALS,
+    SECRET,
     SIZE,
     SIZE_OR_UNLIMITED,
     TEXT,
@@ -81,7 +84,7 @@ REQUEST_SLACK_BYTES: Final = 64 * 1024
 
 
 def _setting(default: Any, kind: SettingType, meaning: str) -> Any:
-    return field(default=default, metadata={"kind": kind, "meaning": meaning})
+    return field(default=default, metadata={"kind": kind, "meaning": meaning}, repr=kind is not SECRET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,25 @@ class Settings:
     )
     oauth_subject_claim: str = _setting(
         _AUTHENTICATION.oauth_subject_claim, TEXT, "Claim of a JWT that has the name of the user."
+    )
+    oidc_issuer: str = _setting(
+        "",
+        TEXT,
+        "https URL of the identity provider at which browsers log in (OpenID Connect); empty for none.",
+    )
+    oidc_client_id: str = _setting("", TEXT, "Id of this cluster at the identity provider.")
+    oidc_client_secret: str = _setting(
+        "",
+        SECRET,
+        "Secret of this cluster at the identity provider, in the environment or the settings file.",
+    )
+    oidc_scopes: str = _setting(
+        OPENID, TEXT, "Scopes that a login asks for; `openid email` if `oauth_subject_claim` is `email`."
+    )
+    oidc_redirect_url: str = _setting(
+        "",
+        TEXT,
+        "URL of `/session/oidc/callback` as browsers reach it; empty for the one at the advertised HTTP address.",
     )
     node_id: int = _setting(0, NODE_ID, "Kafka node id of this broker; 0 selects the smallest free id.")
     log_level: str = _setting("INFO", TEXT, "Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")
@@ -374,6 +396,21 @@ class Settings:
     def address_limits(self) -> AddressLimits:
         return AddressLimits(self.connections_per_address_max, self.connections_per_address_rate)
 
+    def oidc(self) -> OidcSettings | None:
+        """None if nothing of it is set. Raises `InvalidSettings` if it is incomplete."""
+        if not (self.oidc_issuer or self.oidc_client_id or self.oidc_client_secret or self.oidc_redirect_url):
+            return None
+        found = OidcSettings(
+            self.oidc_issuer,
+            self.oidc_client_id,
+            self.oidc_client_secret,
+            self.oidc_scopes,
+            self.oauth_subject_claim,
+            self.oidc_redirect_url,
+        )
+        check_oidc(found)
+        return found
+
     def kafka_limits(self) -> KafkaLimits:
         return KafkaLimits(connections_max=self.connections_max)
 
@@ -509,12 +546,20 @@ def load(
         (_from_environment(os.environ if environment is None else environment), variable_of),
         (flags or {}, lambda _: "--set"),
     )
+    _check_flags(flags or {})
     given: dict[str, str] = {}
     for values, source_of in sources:
         given |= _with_current_names(values)
         for old in filter(values.__contains__, RENAMED):
             on_renamed(RenamedSetting(old, RENAMED[old], source_of(old)))
     return Settings(**{name: _parse(name, text) for name, text in given.items()})
+
+
+def _check_flags(flags: Mapping[str, str]) -> None:
+    for name in filter(Settings.__dataclass_fields__.__contains__, flags):
+        if kind_of(name) is SECRET:
+            reason = f"other users of the machine can see options; set {variable_of(name)}, or use the settings file"
+            raise InvalidSettings(name=name, value=HIDDEN, reason=reason)
 
 
 def _with_current_names(given: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from millpond.model.errors import (
 )
 from millpond.queues import AckResult
 from millpond.queues.addressing import Addressing
+from millpond.queues.deadletters import default_topic
 from millpond.queues.redriving import redrive
 from millpond.records import Record, build_batch
 from millpond.records.batch import seal
@@ -26,6 +27,16 @@ BASE_TIMESTAMP_START = 27
 
 def values(held):
     return [each.value for each in held]
+
+
+def test_no_two_subscriptions_share_a_topic_by_default():
+    names = ["a", "a.b", "b", "b.c", "c", "a.b.c", "dead", "1", "a.dead", "b.c.dead3", "b.dead", "dead.b"]
+    topics = [default_topic(topic, name) for topic in names for name in names]
+    assert len(set(topics)) == len(topics)
+    assert (default_topic("orders", "a.b"), default_topic("orders.a", "b")) == (
+        "orders.a.b.dead3",
+        "orders.a.b.dead",
+    )
 
 
 async def test_a_message_that_failed_as_often_as_it_may_becomes_a_dead_letter_once(stage, eventually):

@@ -99,3 +99,31 @@ async def test_the_workers_supervisor_leaves_none_either(tmp_path):
     with pytest.raises(CannotStart):
         await Supervisor(settings, 1, on_ready=lambda _: None).run()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "security", "is_reported"),
+    [
+        (0o755, True, True),
+        (0o750, True, True),
+        (0o711, True, True),
+        (0o700, True, False),
+        (0o755, False, False),
+    ],
+)
+async def test_a_secured_broker_reports_a_directory_that_others_can_open(
+    tmp_path, caplog, mode, security, is_reported
+):
+    tmp_path.chmod(mode)
+    async with running_broker(data_dir=tmp_path, security=security):
+        pass
+    found = [each for each in caplog.records if each.message == "other users can open the data directory"]
+    assert [each.path for each in found] == ([str(tmp_path)] if is_reported else [])
+    assert tmp_path.stat().st_mode & 0o777 == mode
+
+
+async def test_the_new_directory_of_a_secured_broker_is_for_its_user_only(tmp_path, caplog):
+    async with running_broker(data_dir=tmp_path / "new", security=True):
+        pass
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert "other users can open the data directory" not in caplog.messages

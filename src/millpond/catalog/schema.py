@@ -10,7 +10,7 @@ from typing import Final, Literal
 from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import NewerSchema
 
-CODE_VERSION: Final = 7
+CODE_VERSION: Final = 8
 """The newest migration this code knows."""
 
 MIN_CODE_VERSION: Final = 4
@@ -226,7 +226,19 @@ SEVENTH: Final = (
     """,
 )
 
-MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
+# Older code may run beside this one, and accepts no sessions of browsers. It does not delete them with a password, but
+# a session is valid only while its password is the stored one.
+EIGHTH: Final = (
+    """
+    CREATE TABLE sessions (
+      digest BLOB PRIMARY KEY, principal TEXT NOT NULL, credential TEXT NOT NULL, credential_version BIGINT NOT NULL,
+      created_at BIGINT NOT NULL, seen_at BIGINT NOT NULL, expires_at BIGINT NOT NULL) WITHOUT ROWID
+    """,
+    "CREATE INDEX sessions_by_principal ON sessions (principal)",
+    "INSERT INTO counters (name, next) VALUES ('sessions', 1)",
+)
+
+MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
 
 HOT_TABLES: Final = ("writers", "partitions", "objects", "producers", "group_offsets")
 HOT_SETTINGS: Final = (

@@ -4,9 +4,10 @@ Every change raises the version in the same transaction, so that a broker sees w
 them again. Passwords and tokens are not stored: only what proves that a client knows them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from millpond.catalog import sessions
 from millpond.catalog.database import CatalogTransaction, Row
 from millpond.catalog.schema import read_meta
 from millpond.model.acls import Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType, check_acl
@@ -18,6 +19,7 @@ from millpond.model.errors import (
     UnknownToken,
     UnknownUser,
 )
+from millpond.model.principals import USER, Principal
 from millpond.model.quotas import ClientQuota, QuotaChanges, QuotaEntity, check_quota
 
 CREDENTIALS_MAX: Final = 100_000
@@ -133,10 +135,12 @@ def credentials(tx: CatalogTransaction) -> list[ScramCredential]:
     ]
 
 
-def put_credentials(tx: CatalogTransaction, put: Iterable[ScramCredential]) -> None:
-    """Create or replace credentials."""
+def put_credentials(tx: CatalogTransaction, put: Sequence[ScramCredential]) -> None:
+    """Create or replace credentials. The sessions of their users end."""
     changed = _bump(tx)
     tx.each(PUT_CREDENTIAL, [(*each[:-1], changed) for each in put])
+    for user in dict.fromkeys(each.user for each in put):
+        sessions.end_all_of(tx, _principal(user))
     _check_count(tx, "scram_credentials", CREDENTIALS_MAX, InvalidCredential)
 
 
@@ -144,13 +148,15 @@ def delete_credential(tx: CatalogTransaction, user: str, mechanism: str) -> None
     if not tx.rows(DELETE_CREDENTIAL, (user, mechanism)):
         raise UnknownUser(user=user)
     _bump(tx)
+    sessions.end_all_of(tx, _principal(user))
 
 
 def delete_user(tx: CatalogTransaction, user: str) -> None:
-    """Delete all credentials of a user. Its ACLs and tokens stay."""
+    """Delete all credentials of a user. Its sessions end; its ACLs and tokens stay."""
     if not tx.rows(DELETE_USER, (user,)):
         raise UnknownUser(user=user)
     _bump(tx)
+    sessions.end_all_of(tx, _principal(user))
 
 
 # -- tokens ---------------------------------------------------------------------------------------------------
@@ -167,9 +173,11 @@ def add_token(tx: CatalogTransaction, token: ApiToken) -> None:
 
 
 def delete_token(tx: CatalogTransaction, token_id: str) -> None:
+    """The sessions that were opened with the token end."""
     if not tx.rows(DELETE_TOKEN, (token_id,)):
         raise UnknownToken(token=token_id)
     _bump(tx)
+    sessions.end_all_by(tx, f"token:{token_id}")
 
 
 # -- ACLs -----------------------------------------------------------------------------------------------------
@@ -217,6 +225,10 @@ def alter_quotas(tx: CatalogTransaction, entity: QuotaEntity, changes: QuotaChan
     )
     tx.each(DELETE_QUOTA, [(name, key) for key, value in changes.items() if value is None])
     _check_count(tx, "quotas", QUOTAS_MAX, InvalidRequest)
+
+
+def _principal(user: str) -> str:
+    return str(Principal(USER, user))
 
 
 def _bump(tx: CatalogTransaction) -> int:

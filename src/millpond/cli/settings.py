@@ -7,6 +7,7 @@ import click
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.cli.output import print_json
 from millpond.model.urls import redacted_url
+from millpond.setting_types import HIDDEN, SECRET
 from millpond.settings import kind_of, meaning_of, variable_of
 
 
@@ -14,8 +15,8 @@ from millpond.settings import kind_of, meaning_of, variable_of
 @settings_options
 @json_option
 def settings(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Show the effective value of every setting, from flags, environment, file and defaults. Passwords in URLs are
-    left out."""
+    """Show the effective value of every setting, from flags, environment, file and defaults. Secrets, and passwords in
+    URLs, are left out."""
     shown = _without_secrets(load_settings(data_dir, config, assignments).shown())
     if as_json:
         print_json(shown)
@@ -27,4 +28,5 @@ def settings(data_dir: Path | None, config: Path | None, assignments: tuple[str,
 
 
 def _without_secrets(shown: dict[str, str]) -> dict[str, str]:
-    return shown | {name: redacted_url(shown[name]) for name in ("catalog", "storage")}
+    urls = {name: redacted_url(shown[name]) for name in ("catalog", "storage")}
+    return shown | urls | {name: HIDDEN for name in shown if kind_of(name) is SECRET and shown[name]}

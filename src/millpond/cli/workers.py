@@ -163,7 +163,9 @@ class Supervisor:
         check(settings, count)
         self._settings = settings
         self._trust_clock = trust_clock
-        self._directory = lock_data_dir(settings.data_dir) if settings.uses_data_dir() else None
+        self._directory = None
+        if settings.uses_data_dir():
+            self._directory = lock_data_dir(settings.data_dir, is_private=settings.security)
         lock = self._directory.lock if self._directory is not None else None
         self._stopping = asyncio.Event()
         self._workers = [

@@ -30,7 +30,7 @@
     ├── Unavailable                  try again later; nothing was acknowledged
     │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  CatalogFull  OutcomeUnknown  CatalogFailed
     │   ├── CatalogWentBack
-    │   ├── FlushFailed  Overloaded  Stopping
+    │   ├── FlushFailed  Overloaded  Stopping  IdentityProviderUnavailable
     │   └── Unreachable  TimedOut     raised by a client that gets no response
     ├── Damaged                      stored bytes or rows are not what was written
     │   ├── CorruptObject  CorruptCatalog  UnreadableBatch  CorruptPayload
@@ -440,6 +440,10 @@ class Overloaded(Unavailable):
 
 class Stopping(Unavailable):
     """The broker is stopping."""
+
+
+class IdentityProviderUnavailable(Unavailable):
+    """The identity provider could not process the request: {reason}."""
 
 
 class Unreachable(Unavailable):

@@ -54,7 +54,7 @@ class SubscriptionConfig:
     """Maximum number of failed deliveries of a message."""
     on_exhausted: ExhaustedAction = ExhaustedAction.DEAD_LETTER
     dead_letter_topic: str = ""
-    """Empty: `<topic>.<subscription>.dead`, created when it is first needed."""
+    """Empty: `default_topic` of `queues/deadletters.py`, created when it is first needed."""
     backoff_ms: int = 1_000
     """Delay after the first failure; doubles after each further failure, up to `backoff_max_ms`."""
     backoff_max_ms: int = 300_000

@@ -33,6 +33,12 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "was accepted is still made durable.",
         f"Nothing has to be repaired. {_REPORT}",
     ),
+    "other users can open the data directory": Explanation(
+        "Security is on, and the data directory `path` can be opened by other users of this machine. It contains "
+        "messages and, with an SQLite catalog, users, ACLs and the secrets of the cluster: with them, brokers are "
+        "bypassed.",
+        "`chmod 700` the directory. If jobs of other users need it (Spark), give it to a group of their own.",
+    ),
     # -- cli --------------------------------------------------------------------------------------------------
     "declared dead; rejoining the cluster": Explanation(
         "Another process declared this broker dead and took over its partitions. Usually the broker did not renew "
@@ -424,13 +430,18 @@ EVENTS: Final[Mapping[str, Explanation]] = {
     ),
     # -- security ---------------------------------------------------------------------------------------------
     "reading users and ACLs failed; will retry": Explanation(
-        "The broker could not read the users, tokens and ACLs from the catalog. It uses those that it has read "
-        "before, so a revocation may not have reached it.",
+        "The broker could not read the users, tokens, ACLs and sessions from the catalog. It uses those that it has "
+        "read before, so a revocation may not have reached it.",
         f"{_CATALOG} It tries again twice a second.",
     ),
+    "identity provider failed": Explanation(
+        "A user could not log in with OIDC: the provider of `oidc_issuer` did not respond, or not as it should.",
+        "Check the error, that the provider runs and its certificate is trusted, and `oidc_client_id` and "
+        "`oidc_client_secret` if its token endpoint responds with status 401. Sessions that exist are not affected.",
+    ),
     "loading the JWK set failed; will retry": Explanation(
-        "The keys of `oauth_jwks` could not be read, or none of them can verify a token. The broker uses the keys it "
-        "has loaded before, for up to a day; then it refuses all JWTs.",
+        "The keys of `oauth_jwks`, or those of the provider of `oidc_issuer`, could not be read, or none of them can "
+        "verify a token. The broker uses the keys it has loaded before, for up to a day; then it refuses all JWTs.",
         "Check the URL or file, that the server responds with status 200 and no redirect, and that its certificate is "
         "trusted. The broker tries again when a client sends a JWT, at most once in ten seconds.",
     ),
@@ -528,5 +539,6 @@ FIELDS: Final[Mapping[str, str]] = {
     "timeout_ms": "The time that was allowed, in milliseconds.",
     "topic": "Name of a topic; its id if the topic is gone.",
     "transactional_id": "Transactional id of a producer.",
+    "unlogged": "Number of lines of this kind that were left out before this one, because there were too many.",
     "worker": "Number of a worker of `millpond serve --workers`, from 0.",
 }

@@ -69,7 +69,13 @@ def check_bodies(config: SubscriptionConfig, topic: Topic, target: Topic) -> Non
 
 
 def _topic_named(config: SubscriptionConfig, topic: str, name: str) -> str:
-    return config.dead_letter_topic or f"{topic}.{name}.dead"
+    return config.dead_letter_topic or default_topic(topic, name)
+
+
+def default_topic(topic: str, name: str) -> str:
+    """Two subscriptions never have the same one. `a.b` of topic `c` and `b` of `c.a` would, so a name with dots is
+    followed by its length."""
+    return f"{topic}.{name}.dead{len(name) if '.' in name else ''}"
 
 
 def letter_of(

@@ -37,6 +37,14 @@ class AuditLog:
             extra={"principal": str(principal), "interface": interface, "client": client, "method": method},
         )
 
+    def session_opened(self, principal: Principal, *, client: str, method: str) -> None:
+        """A browser has logged in."""
+        logger.info("session opened", extra={"principal": str(principal), "client": client, "method": method})
+
+    def session_ended(self, principal: Principal, *, client: str) -> None:
+        """A browser has logged out."""
+        logger.info("session ended", extra={"principal": str(principal), "client": client})
+
     def authentication_failed(self, *, interface: str, client: str, method: str) -> None:
         """The name that the client gave is not logged: people type their password into the wrong field."""
         now = self._clock.monotonic_ms()

@@ -46,7 +46,7 @@ class AuthenticationSettings(NamedTuple):
     mechanisms: tuple[str, ...] = tuple(HASHES)
     """SASL mechanisms that clients may use."""
     password_iterations: int = ITERATIONS_MAX
-    """Iterations that an unknown user seems to have."""
+    """Iterations that an unknown user seems to have while no credential is stored."""
     principal_mapping_rules: str = "DEFAULT"
     oauth_issuer: str = ""
     oauth_audience: str = ""
@@ -100,12 +100,15 @@ class Authenticator:
         return ScramSasl(self._scram(mechanism))
 
     def _scram(self, mechanism: str) -> ScramExchange:
+        secret = self._secret()
         return ScramExchange(
             mechanism,
             look_up=lambda user: self._view.scram_credential(user, mechanism),
+            decoy=lambda user: self._view.decoys.credential(
+                user, mechanism, secret=secret, iterations=self._iterations
+            ),
+            stand_in=lambda user: self._view.decoys.stand_in(user, mechanism),
             nonce=new_nonce(self._random),
-            secret=self._secret(),
-            iterations=self._iterations,
         )
 
     def _secret(self) -> bytes:

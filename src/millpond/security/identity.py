@@ -16,6 +16,11 @@ class Identity(NamedTuple):
     when the stored credential is changed or deleted."""
     credential_version: int = 0
     expires_at_ms: int | None = None
+    session: str = ""
+    """The id of the session that proved it; access ends with the session, too."""
+
+    def __repr__(self) -> str:
+        return f"Identity(principal={str(self.principal)!r}, credential={self.credential!r})"
 
 
 ANONYMOUS_IDENTITY: Final = Identity(ANONYMOUS, "")

@@ -14,7 +14,6 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc.errors import JoseError
@@ -22,6 +21,7 @@ from joserfc.jwk import JWKRegistry, Key
 
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSettings
+from millpond.security.https_client import RESPONSE_BYTES_MAX, is_https, send
 from millpond.security.plain import OffLoop
 
 ALGORITHMS: Final = {
@@ -30,14 +30,13 @@ ALGORITHMS: Final = {
     "Ed25519": ("EdDSA", "Ed25519"),  # the name of RFC 8037, and that of RFC 9864
 }
 """By curve, or by the type of a key that has none."""
-SET_BYTES_MAX: Final = 1 << 20
+SET_BYTES_MAX: Final = RESPONSE_BYTES_MAX
 KEYS_MAX: Final = 1000
 RSA_BITS_MIN: Final = 2048
 REFRESH_URL_MS: Final = 3_600_000
 REFRESH_FILE_MS: Final = 10_000
 RETRY_MS: Final = 10_000
 STALE_MS: Final = 24 * 3_600_000
-FETCH_TIMEOUT_S: Final = 5
 _PUBLIC: Final = ("kty", "n", "e", "crv", "x", "y")
 
 KeysByUse = Mapping[tuple[str, str], Key]
@@ -154,7 +153,7 @@ def jwk_set(source: str, *, clock: Clock, off_loop: OffLoop) -> JwkSet:
     """The set at an https URL, or in a file. Raises `InvalidSettings` for another URL."""
     if "://" not in source:
         fetch, refresh_ms = lambda: read_file(Path(source)), REFRESH_FILE_MS
-    elif source.startswith("https://") and urlsplit(source).hostname:
+    elif is_https(source):
         fetch, refresh_ms = lambda: read_url(source, clock), REFRESH_URL_MS
     else:
         raise InvalidSettings(
@@ -171,25 +170,7 @@ def read_file(path: Path) -> bytes:
 def read_url(url: str, clock: Clock, context: ssl.SSLContext | None = None) -> bytes:
     """Read an https URL. A redirect is an error, and so is every other status than 200: only the configured server may
     name keys. No proxy is used."""
-    parts = urlsplit(url)
-    context = context or ssl.create_default_context()
-    connection = http.client.HTTPSConnection(
-        str(parts.hostname), parts.port, timeout=FETCH_TIMEOUT_S, context=context
-    )
-    try:
-        path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
-        connection.request("GET", path, headers={"Accept": "application/json"})
-        return _body(connection.getresponse(), clock)
-    finally:
-        connection.close()
-
-
-def _body(response: http.client.HTTPResponse, clock: Clock) -> bytes:
+    response = send(url, clock, context=context)
     if response.status != http.client.OK:
         raise ValueError(f"the server responded with status {response.status}")
-    body, deadline_ms = b"", clock.monotonic_ms() + 1000 * FETCH_TIMEOUT_S
-    while len(body) <= SET_BYTES_MAX and (piece := response.read1(1 << 16)):
-        body += piece
-        if clock.monotonic_ms() > deadline_ms:
-            raise TimeoutError(f"the server did not send the JWK set within {FETCH_TIMEOUT_S} s")
-    return body
+    return response.body

@@ -55,29 +55,31 @@ class JwtVerifier:
 
     async def verify(self, token: str) -> Identity:
         """Raises `AuthenticationFailed`."""
+        claims = await self.claims(token)
+        principal = user_principal(claims.get(self._rules.subject_claim))
+        expires_at_ms = _milliseconds(claims.get("exp")) + SKEW_MS
+        return Identity(principal, f"jwt:{self._rules.issuer}", expires_at_ms=expires_at_ms)
+
+    async def claims(self, token: str) -> Mapping[str, Any]:
+        """The claims of a token that follows all rules. Raises `AuthenticationFailed`."""
         header = _header(token)
         key = await self._keys.key(header["kid"], header["alg"])
         if key is None:
             _refuse("no key of the JWK set has this id and algorithm")
-        return self._identity(_signed_claims(token, key, header["alg"]))
+        claims = _signed_claims(token, key, header["alg"])
+        self._check(claims)
+        return claims
 
-    def _identity(self, claims: Mapping[str, Any]) -> Identity:
+    def _check(self, claims: Mapping[str, Any]) -> None:
         if claims.get("iss") != self._rules.issuer:  # a list that contains it is not equal
             _refuse("the issuer is not the configured one")
         if self._rules.audience not in _audiences(claims.get("aud")):
             _refuse("the audience is not the configured one")
-        expires_at_ms = self._check_times(claims)
-        principal = user_principal(claims.get(self._rules.subject_claim))
-        return Identity(principal, f"jwt:{self._rules.issuer}", expires_at_ms=expires_at_ms)
-
-    def _check_times(self, claims: Mapping[str, Any]) -> int:
-        """Returns when the token expires, in milliseconds."""
-        now_ms, expires_at_ms = self._clock.now_ms(), _milliseconds(claims.get("exp")) + SKEW_MS
-        if expires_at_ms <= now_ms:
+        now_ms = self._clock.now_ms()
+        if _milliseconds(claims.get("exp")) + SKEW_MS <= now_ms:
             _refuse("the token has expired")
         if any(_milliseconds(claims[name]) - SKEW_MS > now_ms for name in ("nbf", "iat") if name in claims):
             _refuse("the token is not valid yet")
-        return expires_at_ms
 
 
 # -- parts of a token -----------------------------------------------------------------------------------------

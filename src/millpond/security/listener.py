@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from millpond.model.addresses import network_of
+from millpond.observability.line_limit import LineLimit
 from millpond.security.addresses import ClientAddresses
 
 BACKLOG: Final = 1024
@@ -116,6 +117,7 @@ class TlsListener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
         self._is_closed = False
+        self._failure_lines = LineLimit()
 
     @property
     def handshakes(self) -> int:
@@ -233,10 +235,17 @@ class TlsListener:
             return
         if not handshake.is_ended:
             self.failed += 1
+        if not self._failure_lines.admits():
+            return
         reason = "too many handshakes" if handshake.is_ended else reason_of(error)
         logger.info(
             "handshake failed",
-            extra={"interface": self._interface, "client": handshake.host, "reason": reason},
+            extra={
+                "interface": self._interface,
+                "client": handshake.host,
+                "reason": reason,
+                "unlogged": self._failure_lines.take_unlogged(),
+            },
         )
 
     def _forget(self, handshake: Handshake) -> None:

@@ -14,6 +14,7 @@ from millpond.catalog.security import ScramCredential
 from millpond.model.clock import Clock
 from millpond.model.errors import AuthenticationFailed, Overloaded
 from millpond.security import scram
+from millpond.security.decoys import Decoys
 from millpond.security.names import is_user_name
 
 MESSAGE_BYTES_MAX: Final = 4096
@@ -39,6 +40,9 @@ class CredentialSource(Protocol):
 
     @property
     def secret(self) -> bytes: ...
+
+    @property
+    def decoys(self) -> Decoys: ...
 
     def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None: ...
 
@@ -104,15 +108,19 @@ class PasswordChecker:
 
     async def _derive(self, user: str, password: str) -> ScramCredential:
         stored = [self._source.scram_credential(user, mechanism) for mechanism in scram.HASHES]
-        decoys = [
-            scram.decoy(user, mechanism, self._iterations, self._source.secret) for mechanism in scram.HASHES
-        ]
+        decoys = [self._decoy(user, mechanism) for mechanism in scram.HASHES]
         candidates = [known or fake for known, fake in zip(stored, decoys, strict=True)]
-        fits = await self._queued(lambda: _fitting(candidates, password, self._iterations))
+        costs = [max(self._iterations, self._source.decoys.iterations_max(each)) for each in scram.HASHES]
+        fits = await self._queued(lambda: _fitting(candidates, password, costs))
         for known, is_fitting in zip(stored, fits, strict=True):
             if known is not None and is_fitting:
                 return known
         raise AuthenticationFailed
+
+    def _decoy(self, user: str, mechanism: str) -> ScramCredential:
+        return self._source.decoys.credential(
+            user, mechanism, secret=self._source.secret, iterations=self._iterations
+        )
 
     async def _queued(self, work: Callable[[], T]) -> T:
         """A client that gives up does not end its derivation, which counts until it has ended."""
@@ -150,10 +158,10 @@ class PasswordChecker:
         self._remembered[mark] = _Remembered(credential, self._clock.monotonic_ms() + REMEMBERED_MS)
 
 
-def _fitting(candidates: Sequence[ScramCredential], password: str, iterations: int) -> list[bool]:
-    """Whether each candidate has this password. It costs the same for all users: a derivation for each mechanism, of
-    at least the default number of iterations."""
-    return [_is_fitting(each, password, iterations) for each in candidates]
+def _fitting(candidates: Sequence[ScramCredential], password: str, costs: Sequence[int]) -> list[bool]:
+    """Whether each candidate has this password. It costs the same for all users: for each mechanism, as many iterations
+    as any user has, and no fewer than by default."""
+    return [_is_fitting(each, password, cost) for each, cost in zip(candidates, costs, strict=True)]
 
 
 def _is_fitting(candidate: ScramCredential, password: str, iterations: int) -> bool:

@@ -1,7 +1,7 @@
 """The rights that an operation needs, declared as data next to the operation of the HTTP or gRPC interface.
 
-A requirement names its resources by fields of the request. Every operation has a rule; only a rule that is `PUBLIC`
-admits clients that have not authenticated.
+A requirement names its resources by fields of the request. Every operation has a rule; only a rule that is `PUBLIC` or
+`ANYONE` admits clients that have not authenticated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -116,18 +116,22 @@ Requirement = Needs | AnyOf | Shows
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """All `requirements` must be met. `waits`: the call may wait for data, so its rights are checked again before it
+    """All `requirements` must be met. `is_public`: clients are not authenticated. `is_optional`: they need not
+    authenticate, and are anonymous then. `waits`: the call may wait for data, so its rights are checked again before it
     responds. `per_request`: every request of a stream names its own resources, and those of earlier ones do not
     matter."""
 
     requirements: tuple[Requirement, ...] = ()
     is_public: bool = False
+    is_optional: bool = False
     waits: bool = False
     per_request: bool = False
 
 
 PUBLIC: Final = Rule(is_public=True)
 """Clients need not authenticate."""
+ANYONE: Final = Rule(is_optional=True)
+"""Clients need not authenticate; the operation shows or ends what they have if they do."""
 AUTHENTICATED: Final = Rule()
 """Every client that has authenticated may call the operation."""
 

@@ -31,6 +31,8 @@ NONCE_BYTES: Final = 24
 PASSWORD_BYTES_MAX: Final = 1024
 MESSAGE_BYTES_MAX: Final = 4096
 
+ABSENT: Final = "\0"
+"""No name of a user contains it."""
 _NAME: Final = rb"(?:[ -+\--<>-~]|=2C|=3D)+"  # printable ASCII without `,` and `=`
 _NONCE: Final = rb"[!-+\--~]+"
 _BASE64: Final = rb"[A-Za-z0-9+/]+={0,2}"
@@ -41,8 +43,6 @@ _FIRST: Final = re.compile(
 _FINAL: Final = re.compile(
     rb"(?P<bare>c=(?P<binding>%b),r=(?P<nonce>%b)),p=(?P<proof>%b)" % (_BASE64, _NONCE, _BASE64)
 )
-
-_DECOY_PARTS: Final = ("salt", "stored key", "server key")
 
 
 class ClientFirst(NamedTuple):
@@ -101,10 +101,8 @@ def salted_credential(
     check_credential(user, mechanism, iterations)
     if not 0 < len(salt) <= SALT_BYTES_MAX:
         raise InvalidCredential(reason=f"a salt has 1 to {SALT_BYTES_MAX} bytes")
-    if len(salted_password) != _digest_size(mechanism):
-        raise InvalidCredential(
-            reason=f"a salted password of {mechanism} has {_digest_size(mechanism)} bytes"
-        )
+    if len(salted_password) != digest_size(mechanism):
+        raise InvalidCredential(reason=f"a salted password of {mechanism} has {digest_size(mechanism)} bytes")
     return ScramCredential(user, mechanism, salt, *keys_of(salted_password, mechanism), iterations)
 
 
@@ -125,20 +123,13 @@ def is_password(password: str) -> bool:
     return 0 < size <= PASSWORD_BYTES_MAX and "\0" not in password
 
 
-def decoy(user: str, mechanism: str, iterations: int, secret: bytes) -> ScramCredential:
-    """The credential that an unknown user seems to have: the same each time and on every broker. A client that does
-    not know the cluster's secret cannot tell it from a stored one."""
-    size = _digest_size(mechanism)
-    seed = [hmac.digest(secret, f"{part}\0{mechanism}\0{user}".encode(), "sha512") for part in _DECOY_PARTS]
-    return ScramCredential(user, mechanism, seed[0][:SALT_BYTES], seed[1][:size], seed[2][:size], iterations)
-
-
 def new_nonce(random: Callable[[int], bytes]) -> str:
     """The server's half of a nonce."""
     return b64encode(random(NONCE_BYTES)).decode()
 
 
-def _digest_size(mechanism: str) -> int:
+def digest_size(mechanism: str) -> int:
+    """In bytes, of the hash function of a mechanism."""
     return hashlib.new(HASHES[mechanism]).digest_size
 
 
@@ -178,32 +169,39 @@ def _unescaped(name: bytes) -> str:
 
 class ScramExchange:
     """One exchange: `first`, then `final`, each once. `look_up` returns the stored credential of a user, if any, and
-    `nonce` is the server's half of the nonce, used for this exchange only."""
+    `decoy` the one that an unknown user seems to have. `stand_in` names a stored user for any name: its credential is
+    read in place of that of an unknown user, because reading memory takes time. `nonce` is the server's half of the
+    nonce, used for this exchange only."""
 
     def __init__(
         self,
         mechanism: str,
         *,
         look_up: Callable[[str], ScramCredential | None],
+        decoy: Callable[[str], ScramCredential],
+        stand_in: Callable[[str], str],
         nonce: str,
-        secret: bytes,
-        iterations: int,
     ) -> None:
         self._mechanism = mechanism
         self._look_up = look_up
+        self._decoy = decoy
+        self._stand_in = stand_in
         self._server_nonce = nonce.encode()
-        self._secret = secret
-        self._iterations = iterations
 
     def first(self, data: bytes) -> bytes:
         """Returns the server's first message: nonce, salt and iterations."""
         self._first = parse_first(data)
-        fake = decoy(self._first.user, self._mechanism, self._iterations, self._secret)
-        self._stored = self._look_up(self._first.user)
-        self._credential = self._stored or fake
+        user = self._first.user
+        # The same steps for every user: one look-up that finds and one that does not, a decoy, two salts.
+        fake, absent, other = self._decoy(user), user + ABSENT, self._stand_in(user)
+        self._stored = self._look_up(user)
+        read = self._look_up(other if self._stored is None else absent)
+        self._credential = self._stored or read or fake
+        salts = b64encode(fake.salt), b64encode(self._credential.salt)
+        iterations = fake.iterations, self._credential.iterations
+        shown = self._stored is not None
         self._nonce = self._first.nonce + self._server_nonce
-        salt, iterations = b64encode(self._credential.salt), self._credential.iterations
-        self._server_first = b"r=%b,s=%b,i=%d" % (self._nonce, salt, iterations)
+        self._server_first = b"r=%b,s=%b,i=%d" % (self._nonce, salts[shown], iterations[shown])
         return self._server_first
 
     def final(self, data: bytes) -> tuple[bytes, ScramCredential]:

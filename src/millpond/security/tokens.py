@@ -36,6 +36,11 @@ class NewToken(NamedTuple):
         return f"NewToken(id={self.stored.id!r})"
 
 
+def without_secret(text: str) -> str:
+    """What a client sent as the id of a token, for messages: people paste the whole token."""
+    return f"{text[: len(PREFIX) + _ID_CHARS]}…" if text.startswith(PREFIX) else text
+
+
 def new_token(
     principal: str,
     *,

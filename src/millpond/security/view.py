@@ -20,9 +20,11 @@ from millpond.model.principals import BROKER, Principal
 from millpond.observability.metrics import QuotaMetrics
 from millpond.security.access import OPEN_ACCESS, Access
 from millpond.security.audit import AuditLog
+from millpond.security.decoys import Decoys
 from millpond.security.identity import SCRAM, TOKEN, Identity
 from millpond.security.quotas import QuotaLimiter
 from millpond.security.rights import Rights
+from millpond.security.sessions import Sessions
 from millpond.topology.catalog_access import ReadCatalog
 
 REFRESH_S: Final = 0.5
@@ -52,16 +54,19 @@ class SecurityView:
         super_users: Collection[Principal] = (),
         clock: Clock,
         metrics: QuotaMetrics | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         self.enabled = enabled
         self.version = -1
         self.secret = b""
         self._read = read
         self._clock = clock
+        self._sessions = sessions
         self.audit = AuditLog(clock)
         self.quotas = QuotaLimiter(clock, metrics)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
+        self.decoys = Decoys()
         self._tokens: Mapping[str, ApiToken] = {}
         self.acls: tuple[Acl, ...] = ()
         self._acls_by_principal: Mapping[str, Sequence[Acl]] = {}
@@ -85,6 +90,8 @@ class SecurityView:
 
     def is_valid(self, identity: Identity) -> bool:
         if identity.expires_at_ms is not None and identity.expires_at_ms <= self._clock.now_ms():
+            return False
+        if identity.session and not (self._sessions and self._sessions.is_live(identity.session)):
             return False
         kind, _, name = identity.credential.partition(":")
         if kind == TOKEN:
@@ -117,14 +124,19 @@ class SecurityView:
         """Read what has changed since the last read."""
         if not self.secret:
             self.secret = await self._read(security.secret)
+            if self._sessions is not None:
+                self._sessions.secret = self.secret
         if await self._read(security.version) != self.version:
             self.apply(await self._read(security.read))
+        if self._sessions is not None:
+            await self._sessions.refresh()
 
     def apply(self, rows: SecurityRows) -> None:
         """Concurrent reads may end in another order than they began; an older one changes nothing."""
         if rows.version < self.version:
             return
         self._credentials = {(each.user, each.mechanism): each for each in rows.credentials}
+        self.decoys = Decoys(rows.credentials)
         self._tokens = {each.id: each for each in rows.tokens}
         self.acls = tuple(rows.acls)
         self._acls_by_principal = _by_principal(rows.acls)
@@ -139,6 +151,8 @@ class SecurityView:
             await asyncio.sleep(REFRESH_S)
             try:
                 await self.refresh()
+                if self._sessions is not None:
+                    await self._sessions.clean_when_due()
             except MillpondError as error:
                 logger.warning("reading users and ACLs failed; will retry", extra={"error": str(error)})
 

@@ -12,6 +12,7 @@ from millpond.service.administration import (
     PartitionDescription,
     TopicDetails,
 )
+from millpond.service.browser_login import BrowserLogin, OidcCallback
 from millpond.service.cluster import BrokerStatus, ClusterAdministration, ClusterStatus
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.messages import AppendIndex, MessageWriter, NewMessage, StoredMessage
@@ -26,6 +27,7 @@ __all__ = [
     "Administration",
     "AppendIndex",
     "BrokerStatus",
+    "BrowserLogin",
     "ClusterAdministration",
     "ClusterStatus",
     "GroupDetails",
@@ -33,6 +35,7 @@ __all__ = [
     "Leader",
     "MessageWriter",
     "NewMessage",
+    "OidcCallback",
     "Owners",
     "PartitionDescription",
     "PayloadBody",

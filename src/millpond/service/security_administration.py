@@ -29,7 +29,7 @@ from millpond.model.quotas import ClientQuota, QuotaChanges, QuotaEntity, check_
 from millpond.security import Access, SecurityView
 from millpond.security.plain import OffLoop
 from millpond.security.scram import HASHES, new_credential
-from millpond.security.tokens import NewToken, new_token
+from millpond.security.tokens import NewToken, new_token, without_secret
 from millpond.topology.catalog_access import WriteCatalog
 
 ITERATIONS: Final = 16_384
@@ -169,7 +169,7 @@ class SecurityAdministration:
         self._check(access, AclOperation.ALTER)
         token = self._view.token(token_id)
         if token is None:
-            raise UnknownToken(token=token_id)
+            raise UnknownToken(token=without_secret(token_id))
         self._check_super_user(access, Principal.parse(token.principal))
         await self._change(lambda tx: security.delete_token(tx, token_id))
         self._record(access, "token deleted", [f"{token_id} of {token.principal}"])

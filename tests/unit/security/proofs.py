@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from millpond.catalog.security import ApiToken, ScramCredential
 from millpond.security import scram
+from millpond.security.decoys import Decoys
 
 SHA_256, SHA_512 = scram.SCRAM_SHA_256, scram.SCRAM_SHA_512
 SECRET = b"the cluster's own secret".ljust(32)
@@ -33,6 +34,7 @@ class Users:
         self.credentials = {(each.user, each.mechanism): each for each in credentials}
         self.tokens = {each.id: each for each in tokens}
         self.secret = secret
+        self.decoys = Decoys(credentials)
 
     def scram_credential(self, user, mechanism):
         return self.credentials.get((user, mechanism))

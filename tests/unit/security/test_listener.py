@@ -10,6 +10,7 @@ import pytest
 import uvloop
 from tests.tls import Pki, close, old_client_context, until
 
+from millpond.observability.line_limit import LineLimit
 from millpond.security.addresses import AddressLimits, ClientAddresses
 from millpond.security.listener import HandshakeLimits, TlsListener, bind_sockets, reason_of
 from millpond.security.tls import ServerTls
@@ -171,6 +172,23 @@ def test_a_plain_client_is_closed_quietly(pki, run, caplog):
         ("INFO", "the client does not use TLS", "127.0.0.1")
     ] * 2
     assert not any(record.exc_info or record.levelno > 20 for record in caplog.records)
+
+
+def test_failed_handshakes_do_not_fill_the_log(pki, run, caplog):
+    caplog.set_level("INFO")
+
+    async def scenario():
+        async with Listening(pki) as service:
+            service.listener._failure_lines = LineLimit(2)
+            for number in range(5):
+                reader, writer = await service.plain()
+                writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                await ended(reader)
+                await close(writer)
+                await until(lambda number=number: service.listener.failed == number + 1)
+
+    run(scenario())
+    assert caplog.messages.count("handshake failed") == 2
 
 
 def test_a_client_that_trusts_another_ca_is_counted(pki, run, tmp_path):

@@ -164,12 +164,17 @@ async def test_no_other_pair_succeeds(user, password):
     ],
 )
 async def test_every_user_costs_the_same(derivations, stored):
-    checks = checker(Users(*stored), iterations=8192)
-    assert await is_refused(checks, password="wrong")
-    spent = {SHA_256: 0, SHA_512: 0}
-    for mechanism, iterations in derivations.taken():
-        spent[mechanism] += iterations
-    assert spent == {SHA_256: 8192, SHA_512: 8192}
+    """Also when some have more iterations than the default."""
+    many = [credential("carol", mechanism=each, iterations=9000) for each in (SHA_256, SHA_512)]
+    derivations.taken()
+    for more, cost in (([], 8192), (many, 9000)):
+        checks = checker(Users(*stored, *more), iterations=8192)
+        for user in ("alice", "bob", "carol"):
+            assert await is_refused(checks, user, "wrong")
+            spent = {SHA_256: 0, SHA_512: 0}
+            for mechanism, iterations in derivations.taken():
+                spent[mechanism] += iterations
+            assert spent == {SHA_256: cost, SHA_512: cost}
 
 
 async def test_an_unknown_user_fails_even_with_the_keys_of_its_decoy(monkeypatch):

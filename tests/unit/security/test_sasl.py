@@ -17,13 +17,14 @@ GOOD = b"n,,\x01auth=Bearer good\x01\x01"
 
 
 def scram():
+    users = Users(ALICE)
     return ScramSasl(
         ScramExchange(
             SHA_256,
-            look_up=lambda user: Users(ALICE).scram_credential(user, SHA_256),
+            look_up=lambda user: users.scram_credential(user, SHA_256),
+            decoy=lambda user: users.decoys.credential(user, SHA_256, secret=SECRET, iterations=4096),
+            stand_in=lambda user: users.decoys.stand_in(user, SHA_256),
             nonce="nonce",
-            secret=SECRET,
-            iterations=4096,
         )
     )
 

@@ -33,9 +33,9 @@ def exchange(mechanism=SHA_256, *, nonce="ServerNonce", users=USERS, secret=SECR
     return ScramExchange(
         mechanism,
         look_up=lambda user: users.scram_credential(user, mechanism),
+        decoy=lambda user: users.decoys.credential(user, mechanism, secret=secret, iterations=16_384),
+        stand_in=lambda user: users.decoys.stand_in(user, mechanism),
         nonce=nonce,
-        secret=secret,
-        iterations=16_384,
     )
 
 
@@ -305,7 +305,7 @@ def challenge(user, mechanism=SHA_256, secret=SECRET):
 def test_an_unknown_user_gets_a_challenge_like_a_known_one():
     known, unknown = challenge("alice"), challenge("bob")
     assert known.keys() == unknown.keys()
-    assert unknown[b"i"] == b"16384"
+    assert unknown[b"i"] == known[b"i"] == b"4096"
     assert len(b64decode(unknown[b"s"])) == len(b64decode(known[b"s"])) == 16
 
 
@@ -424,3 +424,35 @@ def test_a_nonce_has_more_than_130_random_bits():
     assert asked == [24]
     assert b64decode(nonce) == bytes(range(24))
     assert "," not in nonce
+
+
+def test_the_same_steps_are_taken_for_every_user():
+    """One look-up finds a credential and one does not, whether or not the user exists."""
+    users, looked_up = Users(ALICE), []
+
+    def look_up(user):
+        looked_up.append(users.scram_credential(user, SHA_256))
+        return looked_up[-1]
+
+    for user in ("alice", "bob"):
+        server = ScramExchange(
+            SHA_256,
+            look_up=look_up,
+            decoy=lambda user: users.decoys.credential(user, SHA_256, secret=SECRET, iterations=4096),
+            stand_in=lambda user: users.decoys.stand_in(user, SHA_256),
+            nonce="x",
+        )
+        looked_up.clear()
+        server.first(ScramClient(user=user).first())
+        assert sorted(each is None for each in looked_up) == [False, True]
+        assert server._credential == ALICE, "its keys are used for the proof, which fails for an unknown user"
+
+
+def test_an_unknown_user_fails_with_the_password_of_its_stand_in():
+    """An attacker who knows alice's password does not enter as a user that does not exist."""
+    server = exchange(users=Users(ALICE))
+    client = ScramClient(user="bob", password="pencil")
+    challenge = server.first(client.first()).split(b",")
+    challenge[1:] = [b"s=" + b64encode(ALICE.salt), b"i=4096"]
+    with pytest.raises(AuthenticationFailed):
+        server.final(client.final(b",".join(challenge)))

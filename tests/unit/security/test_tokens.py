@@ -9,7 +9,7 @@ from tests.unit.security.proofs import NOW_MS, Users, counting_bytes
 
 from millpond.model.errors import AuthenticationFailed, InvalidCredential
 from millpond.security import tokens
-from millpond.security.tokens import new_token, parse_token, verify_token
+from millpond.security.tokens import new_token, parse_token, verify_token, without_secret
 
 
 def made(principal="User:alice", *, expires_at_ms=None, random=counting_bytes):
@@ -54,6 +54,12 @@ def test_only_the_digest_is_stored():
 def test_a_stored_token_is_accepted():
     text, stored = made()
     assert verify_token(text, Users(tokens=(stored,)), NOW_MS) == stored
+
+
+def test_a_whole_token_in_place_of_its_id_is_not_repeated():
+    token = made()
+    assert without_secret(token.text) == f"mp_{token.stored.id}…"
+    assert without_secret(token.stored.id) == token.stored.id
 
 
 def test_an_unknown_token_fails():

@@ -24,6 +24,7 @@ from millpond.frontends.kafka.registry import HANDLERS, Disconnect, RequestHandl
 from millpond.frontends.kafka.throttling import RequestUse, charge, measured
 from millpond.frontends.kafka.tls_transport import TlsTransport
 from millpond.model.errors import AuthenticationFailed, MalformedMessage
+from millpond.observability.line_limit import LineLimit
 from millpond.observability.metrics import KafkaMetrics
 from millpond.protocol import (
     Encoded,
@@ -56,6 +57,7 @@ class ConnectionHost(Protocol):
     is_private: bool
     metrics: KafkaMetrics
     staging: bytearray
+    lines_before_login: LineLimit
 
     def opened(self, connection: "KafkaConnection") -> bool: ...
     def closed(self, connection: "KafkaConnection") -> None: ...
@@ -243,8 +245,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         if not self._transport.is_closing():
-            logger.info("Kafka connection closed", extra={"client": self.host, "reason": reason})
+            self._log_close(reason)
         self._transport.abort()  # also a connection that is closing, and whose client does not read the rest
+
+    def _log_close(self, reason: str) -> None:
+        """Only clients that have authenticated may cause any number of lines."""
+        unlogged = None
+        if not self._authentication.is_authenticated:
+            if not self._server.lines_before_login.admits():
+                return
+            unlogged = self._server.lines_before_login.take_unlogged()
+        logger.info(
+            "Kafka connection closed", extra={"client": self.host, "reason": reason, "unlogged": unlogged}
+        )
 
     def disconnect(self) -> None:
         """Close at once, even if the connection is closing and waits for its client."""

@@ -12,6 +12,7 @@ from millpond.frontends.kafka.frames import STAGING_BYTES
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.kafka.registry import HANDLERS
 from millpond.model.addresses import is_loopback
+from millpond.observability.line_limit import LineLimit
 from millpond.observability.metrics import KafkaMetrics
 from millpond.security.addresses import ClientAddresses
 from millpond.security.listener import ListenerTls, TlsListener, bind_sockets
@@ -57,6 +58,8 @@ class KafkaServer:
         self._held_bytes = 0
         self._listener: asyncio.Server | TlsListener | None = None
         self._all_closed = asyncio.Event()
+        self._refusal_lines = LineLimit()
+        self.lines_before_login = LineLimit()
         self._requests = {
             key: metrics.request(handler.request.__name__.removesuffix("Request"))
             for key, handler in HANDLERS.items()
@@ -142,10 +145,15 @@ class KafkaServer:
     def _may_connect(self, host: str, handshakes: int = 0) -> bool:
         if len(self._connections) + handshakes < self._limits.connections_max:
             return True
-        logger.warning(
-            "Kafka connection refused; connection limit reached",
-            extra={"client": host, "limit": self._limits.connections_max},
-        )
+        if self._refusal_lines.admits():
+            logger.warning(
+                "Kafka connection refused; connection limit reached",
+                extra={
+                    "client": host,
+                    "limit": self._limits.connections_max,
+                    "unlogged": self._refusal_lines.take_unlogged(),
+                },
+            )
         return False
 
     def opened(self, connection: KafkaConnection) -> bool:

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.web.convert import convert_parameters
 from millpond.frontends.web.errors import HttpError, owner_of, problem_of, refusal_of
+from millpond.frontends.web.forgery import REQUEST_HEADER, check_form_token, check_origin, needs_form_token
 from millpond.frontends.web.guarding import NamingParts, guard_of, guarded_result
 from millpond.frontends.web.operations import (
     NO_BODY,
@@ -32,9 +33,9 @@ from millpond.security.guards import Guard
 from millpond.security.requirements import AUTHENTICATED
 
 QUERY_FIELDS_MAX = 100
-SAFE_METHODS = ("GET", "HEAD")
 UNAUTHORIZED = 401
 CHALLENGE = (b"www-authenticate", b'Basic realm="millpond", Bearer')
+PAGE_CHALLENGE = (b"www-authenticate", b'Bearer realm="millpond"')
 NONE = "none"
 """Metric label of a request that matches no operation."""
 encode = msgspec.json.Encoder().encode
@@ -89,7 +90,9 @@ class _Path:
         rule = AUTHENTICATED if found is None else found.rule
         guard = await guard_of(self._site, scope, headers, rule)
         operation = self._operation(scope["method"])
-        _check_origin(scope["method"], headers)
+        check_origin(scope["method"], headers)
+        session_id = "" if guard is None else guard.access.identity.session
+        is_form = needs_form_token(operation, headers, session_id)
         path = convert_parameters(_path_of(scope), operation.parameters, "path")
         if guard is not None:
             guard.require(NamingParts(path), operation.requirements(of_body=False))
@@ -101,7 +104,10 @@ class _Path:
             body=await self._body(operation, headers, receive, allocation, guard),
             headers=headers,
             receive=receive,
+            scope=scope,
         )
+        if is_form:
+            check_form_token(self._site, session_id, call.body)
         if guard is not None:
             guard.require(NamingParts(path, call.body), operation.requirements(of_body=True))
         result = await operation.handler(call)
@@ -156,7 +162,7 @@ class _Path:
             status = 307
             headers.append((b"location", _owner_url(self._site.scheme, owner, scope)))
         if status == UNAUTHORIZED:
-            headers.append(CHALLENGE)
+            headers.append(_challenge(scope))
         if refusal.retriable:
             headers.append((b"retry-after", b"%d" % self._site.limits.retry_after_s))
         return RawResponse(encode(problem_of(refusal)), headers=headers, status=status)
@@ -250,14 +256,11 @@ def _query_of(scope: Scope) -> dict[str, str]:
     return found
 
 
-def _check_origin(method: str, headers: Headers) -> None:
-    """A web page from another origin must not change anything through the browser of a user who can reach
-    this broker."""
-    origin = headers.get("origin")
-    if origin is None or method in SAFE_METHODS:
-        return
-    if origin.partition("://")[2] != headers.get("host"):
-        raise HttpError(403, "ForeignOrigin", "Web pages of another origin may only read.")
+def _challenge(scope: Scope) -> tuple[bytes, bytes]:
+    """A page gets none for `Basic`: its browser would ask the user for a password by itself."""
+    names = [name for name, _ in scope["headers"]]
+    is_page = b"cookie" in names or REQUEST_HEADER.encode() in names or scope["path"].startswith("/session")
+    return PAGE_CHALLENGE if is_page else CHALLENGE
 
 
 def _owner_url(scheme: str, owner: str, scope: Scope) -> bytes:

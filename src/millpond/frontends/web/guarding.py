@@ -7,6 +7,7 @@ from msgspec import UNSET
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from millpond.frontends.web.cookies import SESSION, values_of
 from millpond.frontends.web.operations import HandlerResult, StreamedResponse
 from millpond.frontends.web.site import Site
 from millpond.security.gate import ClientProof
@@ -30,15 +31,21 @@ async def guard_of(site: Site, scope: Scope, headers: Headers, rule: Rule) -> Gu
     gate = site.services.gate
     if rule.is_public or not gate.enabled:
         return None
+    proof = proof_of(site, scope, headers)
+    access = await (gate.admit_anyone(proof) if rule.is_optional else gate.admit(proof))
+    return Guard(access, rule, read_field)
+
+
+def proof_of(site: Site, scope: Scope, headers: Headers) -> ClientProof:
     client = scope.get("client")
-    proof = ClientProof(
+    return ClientProof(
         interface=INTERFACE,
         host=client[0] if client else "",
         authorization=headers.getlist("authorization"),
         certificate=scope.get(CERTIFICATE),
         encrypted=scope.get("scheme") == "https",
+        sessions=values_of(headers, SESSION, secure=site.is_secure) if "cookie" in headers else (),
     )
-    return Guard(await gate.admit(proof), rule, read_field)
 
 
 def read_field(owner: Any, name: str) -> Any:

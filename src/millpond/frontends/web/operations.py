@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from starlette.datastructures import Headers
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 from millpond.frontends.web.convert import decode_json
 from millpond.frontends.web.errors import HttpError
@@ -21,6 +21,7 @@ from millpond.security.access import Access
 from millpond.security.requirements import Requirement, Rule
 
 JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
 NO_TYPE: Final = ""
 """The content type of a request without a Content-Type header."""
 
@@ -45,6 +46,7 @@ class HttpCall(Generic[P, Q, B]):
     body: B
     headers: Headers
     receive: Receive
+    scope: Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from millpond.security.gate import Gate
 from millpond.security.guards import Guards
 from millpond.service import (
     Administration,
+    BrowserLogin,
     ClusterAdministration,
     MessageWriter,
     PayloadTransfers,
@@ -48,6 +49,7 @@ class WebServices:
     cluster: ClusterAdministration
     security: SecurityAdministration
     gate: Gate
+    login: BrowserLogin
     default_partitions: int
     expose_metrics: Callable[[], bytes]
     metrics: AnswerMetrics
@@ -68,6 +70,11 @@ class Site:
         self.streams = 0
         self.guards = Guards()
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers use https."""
+        return self.scheme == "https"
 
     async def run_off_loop_if_large(self, size: int, work: Callable[[], T]) -> T:
         """Run small work directly and larger work on a thread."""

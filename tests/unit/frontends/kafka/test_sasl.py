@@ -19,6 +19,7 @@ from tests.unit.security.proofs import ScramClient
 from millpond.catalog import security
 from millpond.frontends.kafka import rights as r
 from millpond.frontends.kafka.authentication import FAILED
+from millpond.observability.line_limit import LineLimit
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -200,6 +201,28 @@ async def test_a_login_that_takes_too_long_is_ended_by_the_sweep(client, cluster
     assert not connection._transport.is_closing()
     server.sweep(connection._opened_at + 10.1)
     assert await is_closed(client)
+
+
+async def test_clients_that_have_not_authenticated_do_not_fill_the_log(cluster, stack, caplog):
+    cluster.broker.kafka.lines_before_login = LineLimit(2)
+    client = await cluster.connected(stack)
+    with caplog.at_level("INFO"):
+        for _ in range(5):
+            stranger = await stack.enter_async_context(Client(cluster.broker.kafka.listener))
+            await send_and_expect_close(stranger, METADATA, 9)
+        assert caplog.messages.count("Kafka connection closed") == 2
+        await client.send_bytes(struct.pack(">hhih", 9999, 0, 1, -1))
+        assert await is_closed(client)
+        assert caplog.messages.count("Kafka connection closed") == 3
+
+
+async def test_refused_connections_do_not_fill_the_log(secured, stack, caplog):
+    cluster = await secured(connections_max=1)
+    cluster.broker.kafka._refusal_lines = LineLimit(2)
+    await cluster.connected(stack)
+    for _ in range(5):
+        assert await is_closed(await stack.enter_async_context(Client(cluster.broker.kafka.listener)))
+    assert caplog.messages.count("Kafka connection refused; connection limit reached") == 2
 
 
 # -- after the login

@@ -8,7 +8,7 @@ from tests.unit.frontends.secured import ABSENT, GROUP, SUBSCRIPTION, TOPIC, sec
 
 from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS, HttpCall, NoParameters, operation
-from millpond.security.requirements import PUBLIC
+from millpond.security.requirements import ANYONE, PUBLIC
 
 PATH = {
     "topic": TOPIC,
@@ -39,6 +39,8 @@ BODIES = {
     "put_user": {"password": "secret"},
     "create_token": {"principal": "User:bob"},
     "create_acls": {"acls": [ACL]},
+    "log_in": {"username": "bob", "password": "wrong"},
+    "log_out_by_form": b"",
 }
 QUERIES = {"stream": "follow=false", "delete_acls": "principal=User:bob"}
 OF_SUBSCRIPTION = f"G {TOPIC}/{SUBSCRIPTION}"
@@ -83,8 +85,13 @@ RIGHTS = {
 }
 """The rights that each operation needs for the requests of this test, written down apart from its declaration."""
 PUBLIC_OPERATIONS = {"check_health", "check_readiness"}
+LOGINS = {"log_in": 401, "begin_oidc_login": 400, "finish_oidc_login": 400}
+"""Operations by which clients authenticate, with the status that a request without a right proof gets. They are public,
+and have an effect only with one; OIDC is not configured here."""
+OF_ANYONE = {"show_session", "log_out", "log_out_by_form"}
+"""Operations that concern the session of the client itself, if it has one."""
 BY_NAME = {each.name: each for each in OPERATIONS}
-GUARDED = [each for each in BY_NAME if each not in PUBLIC_OPERATIONS]
+GUARDED = [each for each in BY_NAME if each not in PUBLIC_OPERATIONS | set(LOGINS) | OF_ANYONE]
 CHECKED = [each for each in GUARDED if RIGHTS.get(each)]
 
 
@@ -122,8 +129,9 @@ async def client(secured):
 
 
 def test_every_operation_is_in_the_tables():
-    assert set(RIGHTS) | PUBLIC_OPERATIONS == set(BY_NAME)
-    assert {each.name for each in OPERATIONS if each.rule is PUBLIC} == PUBLIC_OPERATIONS
+    assert set(RIGHTS) | PUBLIC_OPERATIONS | set(LOGINS) | OF_ANYONE == set(BY_NAME)
+    assert {each.name for each in OPERATIONS if each.rule is PUBLIC} == PUBLIC_OPERATIONS | set(LOGINS)
+    assert {each.name for each in OPERATIONS if each.rule is ANYONE} == OF_ANYONE
     assert {each.name for each in OPERATIONS if each.body is not NO_BODY} == set(BODIES)
 
 
@@ -147,6 +155,24 @@ async def test_a_client_that_does_not_authenticate_is_refused(secured, client, n
 async def test_a_public_operation_needs_no_client_to_authenticate(client, name):
     assert (await send(client, name)).status_code == 200
     assert (await send(client, name, "Bearer wrong")).status_code == 200
+
+
+async def test_operations_of_sessions_without_a_session_have_no_effect_and_show_no_rights(secured, client):
+    before = await secured.snapshot()
+    for name, status in LOGINS.items():
+        assert (await send(client, name)).status_code == status, name
+    for name in sorted(OF_ANYONE):
+        anonymous = await send(client, name)
+        assert (anonymous.status_code < 400, "set-cookie" in anonymous.headers) == (
+            True,
+            name != "show_session",
+        )
+        assert "rights" not in anonymous.text
+        assert (await send(client, name, "Bearer wrong")).status_code == 401, name
+        assert (await send(client, name, await secured.user())).status_code < 400, name
+    shown = (await send(client, "show_session", await secured.user("DESCRIBE C"))).json()
+    assert shown["rights"] == {"super_user": False, "cluster": ["describe"], "topics": [], "groups": []}
+    assert (await secured.snapshot())[:-1] == before[:-1]
 
 
 @pytest.mark.parametrize("name", CHECKED)
