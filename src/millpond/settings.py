@@ -25,7 +25,7 @@ from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.addresses import WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.principals import Principal
-from millpond.model.urls import redacted_url
+from millpond.model.urls import has_secret, redacted_url
 from millpond.objects.disk_reserve import RESERVE_BYTES
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
@@ -65,6 +65,8 @@ from millpond.setting_types import (
 
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
 RENAMED: Final[Mapping[str, str]] = {"store": "storage"}
+URLS: Final = ("catalog", "storage")
+"""Settings that may contain a password."""
 """The current name of each setting that had another one. Flags, environment and file may still use the former
 name."""
 
@@ -546,20 +548,25 @@ def load(
         (_from_environment(os.environ if environment is None else environment), variable_of),
         (flags or {}, lambda _: "--set"),
     )
-    _check_flags(flags or {})
     given: dict[str, str] = {}
     for values, source_of in sources:
         given |= _with_current_names(values)
         for old in filter(values.__contains__, RENAMED):
             on_renamed(RenamedSetting(old, RENAMED[old], source_of(old)))
+    _check_flags(flags or {})
     return Settings(**{name: _parse(name, text) for name, text in given.items()})
 
 
 def _check_flags(flags: Mapping[str, str]) -> None:
-    for name in filter(Settings.__dataclass_fields__.__contains__, flags):
-        if kind_of(name) is SECRET:
-            reason = f"other users of the machine can see options; set {variable_of(name)}, or use the settings file"
-            raise InvalidSettings(name=name, value=HIDDEN, reason=reason)
+    for name, text in flags.items():
+        current = RENAMED.get(name, name)
+        is_secret = current in Settings.__dataclass_fields__ and kind_of(current) is SECRET
+        if (is_secret and text) or (current in URLS and has_secret(text)):
+            reason = (
+                "other users of the machine can see the secret in an option; set "
+                f"{variable_of(current)}, or use the settings file"
+            )
+            raise InvalidSettings(name=name, value=HIDDEN if is_secret else redacted_url(text), reason=reason)
 
 
 def _with_current_names(given: Mapping[str, str]) -> dict[str, str]:
