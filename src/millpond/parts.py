@@ -19,11 +19,14 @@ from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
 from millpond.security import SecurityView
+from millpond.security.audit import AUDIT_TOPIC, AuditLog
 from millpond.security.authenticator import Authenticator
 from millpond.security.gate import Gate
 from millpond.security.sessions import Sessions
 from millpond.service import (
     Administration,
+    AuditedTopicChanges,
+    AuditTopic,
     BrowserLogin,
     ClusterAdministration,
     MessageWriter,
@@ -90,10 +93,12 @@ class Parts:
     messages: MessageWriter
     payloads: PayloadTransfers
     poller: Poller
+    topic_changes: AuditedTopicChanges
     administration: Administration
     cluster: ClusterAdministration
     security: SecurityView
     topic_quotas: TopicQuotas
+    audit_topic: AuditTopic | None
     authenticator: Authenticator
     gate: Gate
     sessions: Sessions
@@ -159,12 +164,18 @@ def build_parts(
         limits=settings.group_limits(),
         trusts_clock=maintenance.guard.trusts_clock,
     )
+    audit = AuditLog(clock, enabled=settings.security, metrics=metrics.security)
+    topic_changes = AuditedTopicChanges(log, audit, node_id)
+    audit_topic = _audit_topic(settings, base, log, node_id)
+    if audit_topic is not None:
+        audit.recorder = audit_topic.add
     owners = Owners(topology, session)
     workers = Workers()
     messages = MessageWriter(
         log,
         owners,
         workers,
+        topic_changes,
         clock=clock,
         auto_create_topics=settings.auto_create_topics,
         default_partitions=settings.default_partitions,
@@ -179,6 +190,7 @@ def build_parts(
         limits=settings.queue_limits(),
         metrics=metrics.queues,
         copy_body=payloads.copy,
+        create_topic=topic_changes.create_by_broker,
     )
     sessions = Sessions(log.read, log.write, clock=clock)
     security = SecurityView(
@@ -186,6 +198,8 @@ def build_parts(
         enabled=settings.security,
         super_users=settings.super_users,
         clock=clock,
+        audit=audit,
+        read_only_topics=[AUDIT_TOPIC] if settings.audit_topic else (),
         metrics=metrics.quotas,
         sessions=sessions,
     )
@@ -237,10 +251,14 @@ def build_parts(
         messages=messages,
         payloads=payloads,
         poller=Poller(log, owners, workers, limits=settings.service_limits()),
-        administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
-        cluster=ClusterAdministration(log, topology, peers, session),
+        topic_changes=topic_changes,
+        administration=Administration(
+            log, groups, owners, topic_changes, default_partitions=settings.default_partitions
+        ),
+        cluster=ClusterAdministration(log, topology, peers, session, audit),
         security=security,
         topic_quotas=topic_quotas,
+        audit_topic=audit_topic,
         authenticator=authenticator,
         gate=gate,
         sessions=sessions,
@@ -255,6 +273,14 @@ def build_parts(
         security_administration=SecurityAdministration(
             log.write, security, clock=clock, iterations=settings.password_iterations
         ),
+    )
+
+
+def _audit_topic(settings: Settings, base: Foundation, log: Log, node_id: int) -> AuditTopic | None:
+    if not settings.audit_topic:
+        return None
+    return AuditTopic(
+        log, node_id=node_id, retention_ms=settings.audit_retention, metrics=base.metrics.security
     )
 
 
@@ -297,10 +323,11 @@ class HasParts:
         self.messages = parts.messages
         self.payloads = parts.payloads
         self.poller = parts.poller
+        self.topic_changes = parts.topic_changes
         self.administration = parts.administration
         self.cluster = parts.cluster
         self.security = parts.security
-        self.sessions = parts.sessions
         self.topic_quotas = parts.topic_quotas
+        self.sessions = parts.sessions
         self.authenticator = parts.authenticator
         self.security_administration = parts.security_administration

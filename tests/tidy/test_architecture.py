@@ -75,6 +75,7 @@ PUBLIC = {
     ],
     millpond.service: [
         *("Administration", "GroupDetails", "GroupPartition", "MessageWriter", "Owners", "StoredMessage"),
+        *("BrowserLogin", "OidcCallback"),
         *(
             "PartitionDescription",
             "PollRequest",
@@ -95,6 +96,10 @@ PUBLIC = {
             "TransferTarget",
             "NewMessage",
             "AppendIndex",
+            "AuditTopic",
+            "AuditedTopicChanges",
+            "BrowserLogin",
+            "OidcCallback",
         ),
         *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "Leader"),
     ],
@@ -260,6 +265,7 @@ BROKERS_OWN = {
     "ExtentsChanged",
     "FencedInstance",
     "GroupFull",
+    "IdentityProviderUnavailable",
     "IllegalGeneration",
     "InconsistentProtocol",
     "InvalidProducerIdMapping",
@@ -281,7 +287,7 @@ BROKERS_OWN = {
     "UnstableOffsets",
 }
 """Errors that no call of the client library raises: of brokers that start, of Kafka's group protocol and transactions,
-and of the store inside a broker."""
+of the store inside a broker, and of logins with a browser."""
 
 
 def test_every_error_is_public_or_a_brokers_own():

@@ -1,5 +1,6 @@
 """The documents: generated pages are up to date, links lead somewhere, and nothing names the machine it was made on."""
 
+import dataclasses
 import importlib.util
 import re
 import subprocess
@@ -7,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.peers import acl_known
 from tests.peers.times.known import KNOWN_DIFFERENCES
 
 from millpond import settings
 from millpond.model.configs import DEFINITIONS
+from millpond.security.listener import HandshakeLimits
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"
@@ -71,6 +74,24 @@ def test_every_metric_is_described_and_named_for_the_product():
         assert metric._documentation.endswith(".")
 
 
+def test_every_limit_of_security_is_listed():
+    """A constant of `security/` whose name says that it is a limit, and every field of its limits."""
+    listed = {limit.code for limits in GENERATOR.SECURITY_LIMITS.values() for limit in limits}
+    source = ROOT / "src/millpond"
+    paths = [*sorted((source / "security").glob("*.py")), source / "catalog/security.py"]
+    pattern = re.compile(r"^([A-Z]\w*_M(?:AX|IN)): Final", re.MULTILINE)
+    found = {
+        f"{path.parent.name}.{path.stem}.{name}"
+        for path in paths
+        for name in pattern.findall(path.read_text())
+    }
+    fields = {
+        f"security.listener.HandshakeLimits.{each.name}" for each in dataclasses.fields(HandshakeLimits)
+    }
+    assert found | fields <= listed
+    assert len(found) > 20
+
+
 def test_every_kafka_request_is_described_with_its_key_and_versions():
     page = (REFERENCE / "kafka.md").read_text()
     for key, handler in GENERATOR.HANDLERS.items():
@@ -96,6 +117,10 @@ def test_every_known_difference_of_timestamps_from_kafka_is_described():
     assert list(GENERATOR.TIMESTAMP_DIFFERENCES) == list(
         dict.fromkeys(each.reason for each in KNOWN_DIFFERENCES)
     )
+
+
+def test_every_known_difference_of_acls_from_kafka_is_described():
+    assert list(GENERATOR.ACL_DIFFERENCES) == acl_known.reasons()
 
 
 def test_every_relative_link_leads_somewhere():

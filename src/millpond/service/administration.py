@@ -27,6 +27,7 @@ from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
 from millpond.security import Access
 from millpond.security.throttling import charge_mutations
+from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.owners import InterfaceAddresses, Owners
 
 READER_CHARS_MAX: Final = 200
@@ -88,8 +89,17 @@ class GroupDetails:
 class Administration:
     """One method for each request, so there are more than 20."""
 
-    def __init__(self, log: Log, groups: Groups, owners: Owners, *, default_partitions: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        groups: Groups,
+        owners: Owners,
+        topic_changes: AuditedTopicChanges,
+        *,
+        default_partitions: int,
+    ) -> None:
         self._log = log
+        self._topic_changes = topic_changes
         self._owners = owners
         self._groups = groups
         self._default_partitions = default_partitions
@@ -103,20 +113,6 @@ class Administration:
     def topic(self, name: str) -> Topic:
         return self._log.topics.named(name)
 
-    def charge_creation(self, access: Access, count: int | None) -> None:
-        """Call it before a topic is created. This call and the next two raise `QuotaExceeded`."""
-        charge_mutations(access, self._default_partitions if count is None else count)
-
-    async def charge_addition(self, access: Access, name: str, count: int | None) -> None:
-        """Call it before partitions are added to a topic."""
-        if access.quotas.is_active and count is not None:
-            charge_mutations(access, max(0, count - (await self._log.topic(name)).partitions))
-
-    async def charge_deletion(self, access: Access, name: str) -> None:
-        """Call it before a topic is deleted."""
-        if access.quotas.is_active:
-            charge_mutations(access, (await self._log.topic(name)).partitions)
-
     @staticmethod
     def visible_configs(access: Access, topic: str, configs: Mapping[str, T]) -> dict[str, T]:
         """The configs that the client may see. Without the right to describe configs it sees those that limit what it
@@ -126,14 +122,21 @@ class Administration:
         return {name: configs[name] for name in PRODUCER_CONFIGS if name in configs}
 
     async def create_topic(
-        self, name: str, count: int | None = None, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        count: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        *,
+        access: Access,
     ) -> Topic:
+        """It, `alter_topic` and `delete_topic` raise `QuotaExceeded` if its client has changed too many partitions."""
         if self._log.topics.knows(name):  # another broker may have deleted it
             await self._log.catch_up()
         self._log.topics.check_new(name)
         check_configs(configs or {})
         wanted = check_partition_count(self._default_partitions if count is None else count)
-        return await self._log.create_topic(name, wanted, configs)
+        charge_mutations(access, wanted)
+        return await self._topic_changes.create(access, name, wanted, configs)
 
     async def describe_topic(self, name: str) -> TopicDetails:
         topic = await self._log.topic(name)
@@ -149,7 +152,12 @@ class Administration:
         return TopicDetails(topic, planned, topic.describe_config(), brokers)
 
     async def alter_topic(
-        self, name: str, *, count: int | None = None, changes: Mapping[str, str | None] | None = None
+        self,
+        name: str,
+        *,
+        count: int | None = None,
+        changes: Mapping[str, str | None] | None = None,
+        access: Access,
     ) -> Topic:
         """Add partitions, change configs (None resets to the default), or both."""
         topic = await self._log.topic(name)
@@ -158,19 +166,22 @@ class Administration:
             if check_partition_count(count) < topic.partitions:
                 reason = f"it has {topic.partitions}, and partitions cannot be taken away"
                 raise InvalidPartitionCount(partitions=count, reason=reason)
-            topic = await self._log.add_partitions(name, count)
+            charge_mutations(access, count - topic.partitions)
+            topic = await self._topic_changes.add_partitions(access, name, count)
         if changes:
-            topic = await self._log.alter_config(name, changes)
+            topic = await self._topic_changes.alter_config(access, name, changes)
         return topic
 
-    async def delete_topic(self, name: str) -> None:
-        await self._log.topic(name)
-        await self._log.delete_topic(name)
+    async def delete_topic(self, name: str, *, access: Access) -> None:
+        topic = await self._log.topic(name)
+        charge_mutations(access, topic.partitions)
+        await self._topic_changes.delete(access, name)
 
-    async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
+    async def delete_records(self, name: str, partition: int, before_offset: int, *, access: Access) -> int:
         """Delete everything below an offset; returns the new log start."""
         topic_partition = await self._log.find_partition(name, partition)
-        return await self._by_owner(topic_partition, self._log.delete_records(topic_partition, before_offset))
+        deleting = self._topic_changes.delete_records(access, topic_partition, before_offset)
+        return await self._by_owner(topic_partition, deleting)
 
     async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
         """The offset of the first message at or after a time; the end offset if all are older."""

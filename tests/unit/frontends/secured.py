@@ -35,6 +35,20 @@ def right(text):
     return AclOperation[operation], RIGHTS[kind], name[0] if name else CLUSTER_NAME
 
 
+def renamed(text):
+    """The same with names that do not exist: of a right, or of a response."""
+    for each in (TOPIC, SUBSCRIPTION, GROUP):
+        text = text.replace(each, ABSENT)
+    return text
+
+
+def partial_rights(rights):
+    """For each right that a request needs: all the others, for names that exist and for names that do not."""
+    for missing in rights:
+        others = [each for each in rights if each != missing]
+        yield missing, [*others, *(renamed(each) for each in others if renamed(each) != each)]
+
+
 class SecuredBroker:
     """Users authenticate with tokens, because passwords take time."""
 

@@ -53,8 +53,9 @@ class AdminService(SecurityMethods):
     )
     async def create_topic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:
         count = request.partitions or None
-        self._administration.charge_creation(context.access, count)
-        made = await self._administration.create_topic(request.name, count, dict(request.configs))
+        made = await self._administration.create_topic(
+            request.name, count, dict(request.configs), access=context.access
+        )
         return _topic(made, context.access)
 
     @guarded(Shows(AclOperation.DESCRIBE, ResourceType.TOPIC))
@@ -95,22 +96,24 @@ class AdminService(SecurityMethods):
         if len(changes) < len(request.set) + len(request.reset):
             raise InvalidRequest(reason="a config is named more than once")
         count = request.partitions or None
-        await self._administration.charge_addition(context.access, request.name, count)
-        altered = await self._administration.alter_topic(request.name, count=count, changes=changes)
+        altered = await self._administration.alter_topic(
+            request.name, count=count, changes=changes, access=context.access
+        )
         return _topic(altered, context.access)
 
     @guarded(Needs(AclOperation.DELETE, ResourceType.TOPIC, of="name"))
     async def delete_topic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
-        await self._administration.charge_deletion(context.access, request.name)
-        await self._administration.delete_topic(request.name)
+        await self._administration.delete_topic(request.name, access=context.access)
         return pb.DeleteTopicResponse()
 
     @guarded(Needs(AclOperation.DELETE, ResourceType.TOPIC, of="topic"))
     async def delete_messages(
-        self, request: pb.DeleteMessagesRequest, _: Context
+        self, request: pb.DeleteMessagesRequest, context: Context
     ) -> pb.DeleteMessagesResponse:
         before = _offset(request.before) if request.HasField("before") else EVERYTHING
-        oldest = await self._administration.delete_records(request.topic, request.partition, before)
+        oldest = await self._administration.delete_records(
+            request.topic, request.partition, before, access=context.access
+        )
         return pb.DeleteMessagesResponse(oldest=oldest + 1)
 
     @guarded(Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="topic"))

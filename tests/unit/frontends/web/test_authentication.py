@@ -184,7 +184,9 @@ def noticed(work, waits):
 
 
 async def test_an_upload_ends_when_the_credential_ends(secured):
-    topic = await secured.broker.administration.create_topic("bodies", 1, {"payload": "reference"})
+    topic = await secured.broker.administration.create_topic(
+        "bodies", 1, {"payload": "reference"}, access=OPEN_ACCESS
+    )
     user = (await secured.user(f"WRITE T {topic.name}", name="reader")).encode()
     payload = new_payload_id(secured.broker.clock.now_ms(), bytes)
     async with connect(secured.broker) as wire:

@@ -57,8 +57,8 @@ async def create_topic(call: HttpCall[NoParameters, NoParameters, NewTopicJson])
     new = call.body
     services = call.site.services
     count = services.default_partitions if new.partitions is UNSET else new.partitions
-    services.administration.charge_creation(call.access, count)
-    made = topic_of(await services.administration.create_topic(new.name, count, new.configs), call.access)
+    created = await services.administration.create_topic(new.name, count, new.configs, access=call.access)
+    made = topic_of(created, call.access)
     note = NOTE.format(count=count) if new.partitions is UNSET else UNSET
     return CreatedTopicJson(made.name, made.id, made.partitions, made.created_at_ms, made.configs, note)
 
@@ -119,10 +119,12 @@ async def describe_topic(call: HttpCall[TopicPath, NoParameters, None]) -> Topic
 async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson]) -> TopicJson:
     """Add partitions, change configs, or both."""
     wanted = call.body
-    administration = call.site.services.administration
-    count = None if wanted.partitions is UNSET else wanted.partitions
-    await administration.charge_addition(call.access, call.path.topic, count)
-    altered = await administration.alter_topic(call.path.topic, count=count, changes=wanted.configs)
+    altered = await call.site.services.administration.alter_topic(
+        call.path.topic,
+        count=None if wanted.partitions is UNSET else wanted.partitions,
+        changes=wanted.configs,
+        access=call.access,
+    )
     return topic_of(altered, call.access)
 
 
@@ -138,9 +140,7 @@ async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson])
 )
 async def delete_topic(call: HttpCall[TopicPath, NoParameters, None]) -> None:
     """Delete a topic and all its messages."""
-    administration = call.site.services.administration
-    await administration.charge_deletion(call.access, call.path.topic)
-    await administration.delete_topic(call.path.topic)
+    await call.site.services.administration.delete_topic(call.path.topic, access=call.access)
 
 
 def topic_of(topic: model.Topic, access: Access) -> TopicJson:
