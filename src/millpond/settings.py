@@ -24,6 +24,7 @@ from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.addresses import INTERFACES, WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.principals import Principal
+from millpond.model.urls import has_secret, redacted_url
 from millpond.objects.disk_reserve import RESERVE_BYTES
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
@@ -65,6 +66,8 @@ from millpond.setting_types import (
 )
 
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
+URLS: Final = ("catalog", "storage")
+"""Settings that may contain a password."""
 
 
 _LOG = LogLimits()
@@ -549,20 +552,25 @@ def load(
         (_from_environment(os.environ if environment is None else environment), variable_of),
         (flags or {}, lambda _: "--set"),
     )
-    _check_flags(flags or {})
     given: dict[str, str] = {}
     for values, source_of in sources:
         given |= with_current_names(values)
         for old in filter(values.__contains__, RENAMED):
             on_renamed(RenamedSetting(old, RENAMED[old], source_of(old)))
+    _check_flags(flags or {})
     return Settings(**{name: _parse(name, text) for name, text in given.items()})
 
 
 def _check_flags(flags: Mapping[str, str]) -> None:
-    for name in filter(Settings.__dataclass_fields__.__contains__, flags):
-        if kind_of(name) is SECRET and flags[name]:
-            reason = f"other users of the machine can see options; set {variable_of(name)}, or use the settings file"
-            raise InvalidSettings(name=name, value=HIDDEN, reason=reason)
+    for name, text in flags.items():
+        current = RENAMED.get(name, name)
+        is_secret = current in Settings.__dataclass_fields__ and kind_of(current) is SECRET
+        if (is_secret and text) or (current in URLS and has_secret(text)):
+            reason = (
+                "other users of the machine can see the secret in an option; set "
+                f"{variable_of(current)}, or use the settings file"
+            )
+            raise InvalidSettings(name=name, value=HIDDEN if is_secret else redacted_url(text), reason=reason)
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
