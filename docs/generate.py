@@ -64,6 +64,8 @@ TIMESTAMP_DIFFERENCES = (
 ACL_DIFFERENCES = (
     "In Kafka, ALL on the cluster includes the right to delete every topic. Here a client needs DELETE on the "
     "topic.",
+    "A client that may delete a topic, but is denied DESCRIBE on it, cannot delete it in Kafka. "
+    "Here DELETE is enough.",
     "In Kafka, CLUSTER_ACTION on the cluster allows OffsetForLeaderEpoch for every topic, because brokers use "
     "it. Here a client needs DESCRIBE on the topic.",
     "A produce in a transaction without rights on the transactional id: Kafka refuses the whole request with "

@@ -14,6 +14,10 @@ DELETE_CLUSTER: Final = (
     "In Kafka, ALL on the cluster includes the right to delete every topic. "
     "Here a client needs DELETE on the topic."
 )
+DESCRIBE_DENIED: Final = (
+    "A client that may delete a topic, but is denied DESCRIBE on it, cannot delete it in Kafka. "
+    "Here DELETE is enough."
+)
 CLUSTER_ACTION: Final = (
     "In Kafka, CLUSTER_ACTION on the cluster allows OffsetForLeaderEpoch for every topic, because brokers use it. Here "
     "a client needs DESCRIBE on the topic."
@@ -51,6 +55,7 @@ class Expected(NamedTuple):
 EXPECTED: Final = (
     Expected("delete topic *", "NONE", DENIED_TOPIC, DELETE_CLUSTER),
     Expected("delete topic *", NO_TOPIC, DENIED_TOPIC, DELETE_CLUSTER),
+    Expected("delete topic *", DENIED_TOPIC, NO_TOPIC, DESCRIBE_DENIED),
     Expected("end of an epoch of *", "NONE", DENIED_TOPIC, CLUSTER_ACTION),
     Expected("end of an epoch of *", NO_TOPIC, DENIED_TOPIC, CLUSTER_ACTION),
     Expected("produce to * in transaction ab/*", DENIED_TRANSACTION, DENIED_TOPIC, BOTH_MISSING),

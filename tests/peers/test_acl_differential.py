@@ -28,7 +28,7 @@ from peers import kafka
 
 SEED = 19
 ROUNDS = 3
-ACLS_PER_USER = 7
+ACLS_PER_USER = 20
 
 
 @pytest.fixture(scope="module")
