@@ -10,6 +10,7 @@ from millpond.catalog.database import Database
 from millpond.cluster import Membership
 from millpond.groups import Groups
 from millpond.log import Log, Transactions, Writer
+from millpond.log.topic_quotas import TopicQuotas
 from millpond.maintenance import Maintenance, resume
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
@@ -96,6 +97,7 @@ class Parts:
     administration: Administration
     cluster: ClusterAdministration
     security: SecurityView
+    topic_quotas: TopicQuotas
     audit_topic: AuditTopic | None
     authenticator: Authenticator
     gate: Gate
@@ -116,6 +118,7 @@ def build_parts(
     session, clock, metrics = base.session, base.clock, base.metrics
     topology = TopologyView()
     peers = Peers(topology, session, substitutes.make_refresh_requests(), may_exist=not base.sole_broker)
+    topic_quotas = TopicQuotas(lambda: security.quotas.stored)
     log = Log(
         base.database,
         base.store,
@@ -131,6 +134,7 @@ def build_parts(
         make_writer=substitutes.make_writer,
         random=substitutes.random,
         check_disk_space=base.disk.reserve.check if base.disk.reserve is not None else _has_space,
+        full_topics=topic_quotas.full,
     )
     owned_shards = OwnedShards(base.lease, topology, session)
     maintenance = Maintenance(
@@ -253,6 +257,7 @@ def build_parts(
         ),
         cluster=ClusterAdministration(log, topology, peers, session, audit),
         security=security,
+        topic_quotas=topic_quotas,
         audit_topic=audit_topic,
         authenticator=authenticator,
         gate=gate,
@@ -322,6 +327,7 @@ class HasParts:
         self.administration = parts.administration
         self.cluster = parts.cluster
         self.security = parts.security
+        self.topic_quotas = parts.topic_quotas
         self.sessions = parts.sessions
         self.authenticator = parts.authenticator
         self.security_administration = parts.security_administration

@@ -29,7 +29,7 @@ from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
 from millpond.security.addresses import AddressLimits
 from millpond.security.authenticator import AuthenticationSettings
-from millpond.security.oidc_settings import OPENID, OidcSettings, check_oidc
+from millpond.security.oidc_settings import OPENID, OidcSettings, checked_oidc
 from millpond.security.tls_files import NO_CLIENT_AUTH, TlsFiles
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.setting_sources import RENAMED as RENAMED
@@ -297,16 +297,10 @@ class Settings:
         _KAFKA.connections_max, COUNT, "Maximum number of concurrent Kafka connections."
     )
     connections_per_address_max: int = _setting(
-        _ADDRESSES.open_max,
-        COUNT_OR_UNLIMITED,
-        "Maximum number of open Kafka and HTTP connections of one client address, or IPv6 /64 network; 20 times as "
-        "many for loopback addresses; 0 is unlimited.",
+        _ADDRESSES.open_max, COUNT_OR_UNLIMITED, "Maximum open connections of an address; 0 is unlimited."
     )
     connections_per_address_rate: int = _setting(
-        _ADDRESSES.per_second,
-        COUNT_OR_UNLIMITED,
-        "New Kafka and HTTP connections of one client address that are served per second; more wait. 20 times as many "
-        "for loopback addresses; 0 is unlimited. A quota `connection_creation_rate` replaces it.",
+        _ADDRESSES.per_second, COUNT_OR_UNLIMITED, "New connections of an address per second; 0 is unlimited."
     )
     disk_reserve: int = _setting(
         RESERVE_BYTES,
@@ -409,18 +403,10 @@ class Settings:
 
     def oidc(self) -> OidcSettings | None:
         """None if nothing of it is set. Raises `InvalidSettings` if it is incomplete."""
-        if not (self.oidc_issuer or self.oidc_client_id or self.oidc_client_secret or self.oidc_redirect_url):
-            return None
-        found = OidcSettings(
-            self.oidc_issuer,
-            self.oidc_client_id,
-            self.oidc_client_secret,
-            self.oidc_scopes,
-            self.oauth_subject_claim,
-            self.oidc_redirect_url,
+        client = (self.oidc_client_id, self.oidc_client_secret, self.oidc_scopes)
+        return checked_oidc(
+            OidcSettings(self.oidc_issuer, *client, self.oauth_subject_claim, self.oidc_redirect_url)
         )
-        check_oidc(found)
-        return found
 
     def kafka_limits(self) -> KafkaLimits:
         return KafkaLimits(connections_max=self.connections_max)
@@ -574,7 +560,7 @@ def load(
 
 def _check_flags(flags: Mapping[str, str]) -> None:
     for name in filter(Settings.__dataclass_fields__.__contains__, flags):
-        if kind_of(name) is SECRET:
+        if kind_of(name) is SECRET and flags[name]:
             reason = f"other users of the machine can see options; set {variable_of(name)}, or use the settings file"
             raise InvalidSettings(name=name, value=HIDDEN, reason=reason)
 
