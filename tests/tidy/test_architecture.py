@@ -98,8 +98,6 @@ PUBLIC = {
             "AppendIndex",
             "AuditTopic",
             "AuditedTopicChanges",
-            "BrowserLogin",
-            "OidcCallback",
         ),
         *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "Leader"),
     ],
