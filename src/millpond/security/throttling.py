@@ -45,7 +45,7 @@ def response_bytes_max(access: Access, asked: int) -> int:
     return asked if limit is None else min(asked, limit)
 
 
-class Pacer:
+class StreamPacer:
     """Slows streams down. `stop` ends all waits, so that a broker that stops does not wait for them."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from millpond.model.errors import QuotaExceeded, Stopping
 from millpond.model.quotas import QuotaEntity
 from millpond.records import Record
 from millpond.security import OPEN_ACCESS, Identity
-from millpond.security.throttling import Pacer
+from millpond.security.throttling import StreamPacer
 from millpond.stubs import admin_pb2, log_pb2, queue_pb2
 from millpond.testing import SimulatedClock
 
@@ -94,7 +94,7 @@ def waits(monkeypatch):
         if delay_ms > 0:
             found.append(delay_ms)
 
-    monkeypatch.setattr(Pacer, "_wait", note)
+    monkeypatch.setattr(StreamPacer, "_wait", note)
     return found
 
 
@@ -219,7 +219,7 @@ async def subscribed(stage, user):
 
 
 async def test_a_broker_that_stops_does_not_wait_for_slow_streams():
-    pacer = Pacer()
+    pacer = StreamPacer()
     waiting = asyncio.ensure_future(pacer._wait(60 * 60 * 1000))
     await asyncio.sleep(0)
     pacer.stop()

@@ -7,7 +7,7 @@ import grpc
 
 from millpond.model.quotas import CONSUMER_BYTE_RATE
 from millpond.security import Access
-from millpond.security.throttling import Pacer
+from millpond.security.throttling import StreamPacer
 
 GrpcContext: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -17,7 +17,7 @@ class Context:
 
     __slots__ = ("_grpc_context", "_pacer", "access")
 
-    def __init__(self, access: Access, grpc_context: GrpcContext, pacer: Pacer) -> None:
+    def __init__(self, access: Access, grpc_context: GrpcContext, pacer: StreamPacer) -> None:
         self.access = access
         self._pacer = pacer
         self._grpc_context = grpc_context

@@ -13,7 +13,7 @@ from millpond.model.addresses import split_address
 from millpond.security.gate import ClientProof, Gate
 from millpond.security.guards import Guard, Guards
 from millpond.security.requirements import Requirement, Rule, needs
-from millpond.security.throttling import Pacer
+from millpond.security.throttling import StreamPacer
 
 INTERFACE: Final = "grpc"
 _RULE: Final = "millpond_rule"
@@ -53,7 +53,7 @@ class CallGuards:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self.streams = Guards()
-        self.pacer = Pacer()
+        self.pacer = StreamPacer()
 
     async def guard(self, context: GrpcContext, rule: Rule) -> Guard | None:
         """Authenticates the client. None if there is nothing to check: security is off, or the method is public."""

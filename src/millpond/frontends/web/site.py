@@ -15,7 +15,7 @@ from millpond.observability.metrics import AnswerMetrics
 from millpond.queues import PullConsumers, Queues
 from millpond.security.gate import Gate
 from millpond.security.guards import Guards
-from millpond.security.throttling import Pacer
+from millpond.security.throttling import StreamPacer
 from millpond.service import (
     Administration,
     BrowserLogin,
@@ -70,7 +70,7 @@ class Site:
         self.scheme = scheme
         self.streams = 0
         self.guards = Guards()
-        self.pacer = Pacer()
+        self.pacer = StreamPacer()
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
 
     @property
