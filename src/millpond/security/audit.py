@@ -43,6 +43,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "minute.",
     "session opened": "A browser logged in.",
     "session ended": "A browser logged out.",
+    "sessions ended": "An administrator ended the browser sessions of a user. `resource` is the user.",
     ACCESS_DENIED: "A client lacked a right; `reason` says which. Once per minute for the same principal and reason.",
     "password set": "A user was created, or got another password. `resource` is the user.",
     "password deleted": "One SCRAM mechanism of a user was deleted. `resource` is the user.",
