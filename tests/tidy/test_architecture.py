@@ -41,7 +41,14 @@ PUBLIC = {
         *("InvalidTopicName", "MillpondError", "NotCoordinator", "NotFound", "NotOwner", "ObjectMissing"),
         *("OffsetOutOfRange", "OutOfOrderSequence", "OutcomeUnknown", "Overloaded", "PartitionHalted"),
         *("PayloadExists", "PayloadTooLarge", "PayloadsNotTaken", "ProducerFenced", "RecordTooLarge"),
-        *("StaleDelivery", "Stopping", "StoreFull", "StoreUnavailable", "SubscriptionBusy"),
+        *(
+            "StaleDelivery",
+            "Stopping",
+            "StorageQuotaExceeded",
+            "StoreFull",
+            "StoreUnavailable",
+            "SubscriptionBusy",
+        ),
         *("SubscriptionDiffers", "SubscriptionExists", "SubscriptionReplaced", "TimedOut", "TopicExists"),
         *("TopicReplaced", "Unavailable", "UnknownConsumer", "UnknownGroup", "UnknownPartition"),
         *("UnknownPayload", "UnknownSubscription", "UnknownTopic", "Unreachable", "UnreadableBatch"),
@@ -67,6 +74,7 @@ PUBLIC = {
     ],
     millpond.service: [
         *("Administration", "GroupDetails", "GroupPartition", "MessageWriter", "Owners", "StoredMessage"),
+        *("BrowserLogin", "OidcCallback"),
         *(
             "PartitionDescription",
             "PollRequest",
@@ -87,6 +95,10 @@ PUBLIC = {
             "TransferTarget",
             "NewMessage",
             "AppendIndex",
+            "AuditTopic",
+            "AuditedTopicChanges",
+            "BrowserLogin",
+            "OidcCallback",
         ),
         *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "Leader"),
     ],
@@ -252,6 +264,7 @@ BROKERS_OWN = {
     "ExtentsChanged",
     "FencedInstance",
     "GroupFull",
+    "IdentityProviderUnavailable",
     "IllegalGeneration",
     "InconsistentProtocol",
     "InvalidProducerIdMapping",
@@ -273,7 +286,7 @@ BROKERS_OWN = {
     "UnstableOffsets",
 }
 """Errors that no call of the client library raises: of brokers that start, of Kafka's group protocol and transactions,
-and of the store inside a broker."""
+of the store inside a broker, and of logins with a browser."""
 
 
 def test_every_error_is_public_or_a_brokers_own():

@@ -20,7 +20,7 @@
     │   ├── TopicExists  ObjectExists  ExtentsChanged  PayloadExists  PayloadsNotTaken
     │   ├── OutOfOrderSequence  ProducerFenced  InvalidProducerIdMapping  InvalidTransactionState
     │   ├── OffsetOutOfRange  TopicReplaced  SubscriptionExists  SubscriptionBusy  SubscriptionReplaced
-    │   ├── SubscriptionDiffers  StaleDelivery
+    │   ├── SubscriptionDiffers  StaleDelivery  StorageQuotaExceeded
     │   └── GroupError               a consumer group is not as the request supposes
     │       ├── MemberIdRequired  UnknownMember  FencedInstance  IllegalGeneration  RebalanceInProgress
     │       ├── InconsistentProtocol  GroupFull  GroupNotEmpty  GroupSubscribed  UnstableOffsets
@@ -307,6 +307,11 @@ class SubscriptionBusy(Conflict):
 
 class StaleDelivery(Conflict):
     """Message {number} of partition {partition} can no longer be acknowledged by this consumer: {reason}."""
+
+
+class StorageQuotaExceeded(Conflict):
+    """Topic {topic!r} accepts no messages: its quota {quota!r} allows {limit} stored bytes, and there are {stored}.
+    Delete records, shorten the retention, or raise the quota."""
 
 
 class SubscriptionReplaced(Conflict):

@@ -55,16 +55,20 @@ class SecurityView:
         enabled: bool,
         super_users: Collection[Principal] = (),
         clock: Clock,
+        audit: AuditLog | None = None,
+        read_only_topics: Collection[str] = (),
         metrics: QuotaMetrics | None = None,
         sessions: Sessions | None = None,
     ) -> None:
+        """`read_only_topics` are written by the broker only, whatever the ACLs say."""
         self.enabled = enabled
         self.version = -1
         self.secret = b""
         self._read = read
         self._clock = clock
         self._sessions = sessions
-        self.audit = AuditLog(clock)
+        self.audit = audit or AuditLog(clock)
+        self._read_only_topics = frozenset(read_only_topics)
         self.quotas = QuotaLimiter(clock, metrics)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
@@ -182,7 +186,13 @@ class SecurityView:
             *self._acls_by_principal.get(str(principal), ()),
             *self._acls_by_principal.get(EVERY_USER, ()),
         ]
-        return Rights(principal, host, acls, is_super_user=principal in self._super_users)
+        return Rights(
+            principal,
+            host,
+            acls,
+            is_super_user=principal in self._super_users,
+            read_only_topics=self._read_only_topics,
+        )
 
 
 def _by_principal(acls: Iterable[Acl]) -> dict[str, list[Acl]]:

@@ -26,6 +26,7 @@ from millpond.model.errors import (
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
 from millpond.security import OPEN_ACCESS, Access
+from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.owners import InterfaceAddresses, Owners
 
 READER_CHARS_MAX: Final = 200
@@ -85,8 +86,17 @@ class GroupDetails:
 class Administration:
     """One method for each request, so there are more than 20."""
 
-    def __init__(self, log: Log, groups: Groups, owners: Owners, *, default_partitions: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        groups: Groups,
+        owners: Owners,
+        topic_changes: AuditedTopicChanges,
+        *,
+        default_partitions: int,
+    ) -> None:
         self._log = log
+        self._topic_changes = topic_changes
         self._owners = owners
         self._groups = groups
         self._default_partitions = default_partitions
@@ -101,14 +111,18 @@ class Administration:
         return self._log.topics.named(name)
 
     async def create_topic(
-        self, name: str, count: int | None = None, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        count: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        access: Access = OPEN_ACCESS,
     ) -> Topic:
         if self._log.topics.knows(name):  # another broker may have deleted it
             await self._log.catch_up()
         self._log.topics.check_new(name)
         check_configs(configs or {})
         wanted = check_partition_count(self._default_partitions if count is None else count)
-        return await self._log.create_topic(name, wanted, configs)
+        return await self._topic_changes.create(access, name, wanted, configs)
 
     async def describe_topic(self, name: str) -> TopicDetails:
         topic = await self._log.topic(name)
@@ -124,7 +138,12 @@ class Administration:
         return TopicDetails(topic, planned, topic.describe_config(), brokers)
 
     async def alter_topic(
-        self, name: str, *, count: int | None = None, changes: Mapping[str, str | None] | None = None
+        self,
+        name: str,
+        *,
+        count: int | None = None,
+        changes: Mapping[str, str | None] | None = None,
+        access: Access = OPEN_ACCESS,
     ) -> Topic:
         """Add partitions, change configs (None resets to the default), or both."""
         topic = await self._log.topic(name)
@@ -133,19 +152,22 @@ class Administration:
             if check_partition_count(count) < topic.partitions:
                 reason = f"it has {topic.partitions}, and partitions cannot be taken away"
                 raise InvalidPartitionCount(partitions=count, reason=reason)
-            topic = await self._log.add_partitions(name, count)
+            topic = await self._topic_changes.add_partitions(access, name, count)
         if changes:
-            topic = await self._log.alter_config(name, changes)
+            topic = await self._topic_changes.alter_config(access, name, changes)
         return topic
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, name: str, access: Access = OPEN_ACCESS) -> None:
         await self._log.topic(name)
-        await self._log.delete_topic(name)
+        await self._topic_changes.delete(access, name)
 
-    async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
+    async def delete_records(
+        self, name: str, partition: int, before_offset: int, access: Access = OPEN_ACCESS
+    ) -> int:
         """Delete everything below an offset; returns the new log start."""
         topic_partition = await self._log.find_partition(name, partition)
-        return await self._by_owner(topic_partition, self._log.delete_records(topic_partition, before_offset))
+        deleting = self._topic_changes.delete_records(access, topic_partition, before_offset)
+        return await self._by_owner(topic_partition, deleting)
 
     async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
         """The offset of the first message at or after a time; the end offset if all are older."""

@@ -39,6 +39,7 @@ from millpond.records import (
 )
 from millpond.security import OPEN_ACCESS, Access
 from millpond.security.requirements import require_creation
+from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.payloads import check_references
@@ -87,6 +88,7 @@ class MessageWriter:
         log: AppendRole,
         owners: Owners,
         workers: Workers,
+        topic_changes: AuditedTopicChanges,
         *,
         clock: Clock,
         auto_create_topics: bool,
@@ -97,6 +99,7 @@ class MessageWriter:
         self._log = log
         self._owners = owners
         self._workers = workers
+        self._topic_changes = topic_changes
         self._clock = clock
         self._auto_create_topics = auto_create_topics
         self._default_partitions = default_partitions
@@ -318,7 +321,7 @@ class MessageWriter:
         if not self._auto_create_topics:
             raise UnknownTopic(topic=name)
         require_creation(access, name)
-        return await self._create(name)
+        return await self._create(name, access)
 
     def planned(self, name: str, access: Access = OPEN_ACCESS) -> Topic:
         """A topic that does not exist, as producing to it would create it. Creates nothing."""
@@ -342,10 +345,10 @@ class MessageWriter:
         except UnknownTopic:
             return None
 
-    async def _create(self, name: str) -> Topic:
+    async def _create(self, name: str, access: Access) -> Topic:
         try:
             self._log.topics.check_new(name)
-            return await self._log.create_topic(name, self._default_partitions)
+            return await self._topic_changes.create(access, name, self._default_partitions)
         except TopicExists:  # another producer has created it
             await self._log.refresh()
             return self._log.topics.named(name)

@@ -152,7 +152,11 @@ async def test_nobody_is_sent_to_the_broker_that_was_asked(broker):
 
 async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker):
     admin = Administration(
-        broker.log, broker.groups, Owners(broker.topology, "another"), default_partitions=1
+        broker.log,
+        broker.groups,
+        Owners(broker.topology, "another"),
+        broker.topic_changes,
+        default_partitions=1,
     )
     await broker.produce("t", b"x")
     take_all_shards(broker)

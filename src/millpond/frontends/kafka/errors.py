@@ -53,6 +53,7 @@ CODES: Final[Mapping[type[MillpondError], ErrorCode]] = {
     errors.SubscriptionBusy: ErrorCode.INVALID_REQUEST,
     errors.SubscriptionReplaced: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.StaleDelivery: ErrorCode.INVALID_REQUEST,
+    errors.StorageQuotaExceeded: ErrorCode.POLICY_VIOLATION,
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     errors.TopicReplaced: ErrorCode.INCONSISTENT_TOPIC_ID,
     errors.ObjectExists: ErrorCode.KAFKA_STORAGE_ERROR,

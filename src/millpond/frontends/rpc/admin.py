@@ -51,9 +51,13 @@ class AdminService(SecurityMethods):
             Needs(AclOperation.CREATE, ResourceType.CLUSTER),
         )
     )
-    async def create_topic(self, request: pb.CreateTopicRequest, _: Context) -> pb.Topic:
+    async def create_topic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:
         count = request.partitions or None
-        return _topic(await self._administration.create_topic(request.name, count, dict(request.configs)))
+        return _topic(
+            await self._administration.create_topic(
+                request.name, count, dict(request.configs), context.access
+            )
+        )
 
     @guarded(Shows(AclOperation.DESCRIBE, ResourceType.TOPIC))
     async def list_topics(self, _: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
@@ -88,24 +92,30 @@ class AdminService(SecurityMethods):
         Needs(AclOperation.ALTER, ResourceType.TOPIC, of="name", when=("partitions",)),
         Needs(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, of="name", when=("set", "reset")),
     )
-    async def alter_topic(self, request: pb.AlterTopicRequest, _: Context) -> pb.Topic:
+    async def alter_topic(self, request: pb.AlterTopicRequest, context: Context) -> pb.Topic:
         changes: dict[str, str | None] = {**dict(request.set), **dict.fromkeys(request.reset)}
         if len(changes) < len(request.set) + len(request.reset):
             raise InvalidRequest(reason="a config is named more than once")
         count = request.partitions or None
-        return _topic(await self._administration.alter_topic(request.name, count=count, changes=changes))
+        return _topic(
+            await self._administration.alter_topic(
+                request.name, count=count, changes=changes, access=context.access
+            )
+        )
 
     @guarded(Needs(AclOperation.DELETE, ResourceType.TOPIC, of="name"))
-    async def delete_topic(self, request: pb.DeleteTopicRequest, _: Context) -> pb.DeleteTopicResponse:
-        await self._administration.delete_topic(request.name)
+    async def delete_topic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
+        await self._administration.delete_topic(request.name, context.access)
         return pb.DeleteTopicResponse()
 
     @guarded(Needs(AclOperation.DELETE, ResourceType.TOPIC, of="topic"))
     async def delete_messages(
-        self, request: pb.DeleteMessagesRequest, _: Context
+        self, request: pb.DeleteMessagesRequest, context: Context
     ) -> pb.DeleteMessagesResponse:
         before = _offset(request.before) if request.HasField("before") else EVERYTHING
-        oldest = await self._administration.delete_records(request.topic, request.partition, before)
+        oldest = await self._administration.delete_records(
+            request.topic, request.partition, before, context.access
+        )
         return pb.DeleteMessagesResponse(oldest=oldest + 1)
 
     @guarded(Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="topic"))

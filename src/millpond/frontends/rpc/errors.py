@@ -34,6 +34,7 @@ CODES: Final[Mapping[type[MillpondError], grpc.StatusCode]] = {
     errors.NotFound: Code.NOT_FOUND,
     errors.ObjectMissing: Code.DATA_LOSS,
     errors.Conflict: Code.FAILED_PRECONDITION,
+    errors.StorageQuotaExceeded: Code.RESOURCE_EXHAUSTED,
     errors.TopicExists: Code.ALREADY_EXISTS,
     errors.PayloadExists: Code.ALREADY_EXISTS,
     errors.SubscriptionExists: Code.ALREADY_EXISTS,

@@ -49,6 +49,12 @@ class UsersJson(Struct, frozen=True):
     users: list[UserJson]
 
 
+class EndedSessionsJson(Struct, frozen=True):
+    """`ended` is their number."""
+
+    ended: int
+
+
 class NewTokenJson(RequestStruct, frozen=True):
     """A token without `expires_at_ms` is valid until it is deleted."""
 

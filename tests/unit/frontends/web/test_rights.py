@@ -81,7 +81,7 @@ RIGHTS = {
     "extend": CONSUME,
     **{key: ["DESCRIBE C"] for key in ("list_users", "list_tokens", "list_acls")},
     **{key: ["ALTER C"] for key in ("put_user", "delete_user", "create_token", "delete_token")},
-    **{key: ["ALTER C"] for key in ("create_acls", "delete_acls")},
+    **{key: ["ALTER C"] for key in ("create_acls", "delete_acls", "end_sessions")},
 }
 """The rights that each operation needs for the requests of this test, written down apart from its declaration."""
 PUBLIC_OPERATIONS = {"check_health", "check_readiness"}

@@ -14,6 +14,7 @@ from millpond.frontends.web.security_schemas import (
     AclsJson,
     CreatedTokenJson,
     CredentialJson,
+    EndedSessionsJson,
     ListedAclsJson,
     NewTokenJson,
     PasswordJson,
@@ -86,6 +87,20 @@ async def put_user(call: HttpCall[UserPath, NoParameters, PasswordJson]) -> None
 async def delete_user(call: HttpCall[UserPath, NoParameters, None]) -> None:
     """Delete the password of a user. Its tokens and ACLs are kept."""
     await call.site.services.security.delete_user(call.access, call.path.user)
+
+
+@operation(
+    "DELETE",
+    "/security/users/{user}/sessions",
+    rights=needs(ALTER_CLUSTER),
+    parameters=UserPath,
+    query=NoParameters,
+    body=NO_BODY,
+    returns={200: EndedSessionsJson},
+)
+async def end_sessions(call: HttpCall[UserPath, NoParameters, None]) -> EndedSessionsJson:
+    """End the browser sessions of a user, also of one who logs in at an identity provider."""
+    return EndedSessionsJson(await call.site.services.security.end_sessions(call.access, call.path.user))
 
 
 # -- tokens ---------------------------------------------------------------------------------------------------

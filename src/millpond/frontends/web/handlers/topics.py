@@ -55,7 +55,7 @@ async def create_topic(call: HttpCall[NoParameters, NoParameters, NewTopicJson])
     new = call.body
     services = call.site.services
     count = services.default_partitions if new.partitions is UNSET else new.partitions
-    made = topic_of(await services.administration.create_topic(new.name, count, new.configs))
+    made = topic_of(await services.administration.create_topic(new.name, count, new.configs, call.access))
     note = NOTE.format(count=count) if new.partitions is UNSET else UNSET
     return CreatedTopicJson(made.name, made.id, made.partitions, made.created_at_ms, made.configs, note)
 
@@ -116,6 +116,7 @@ async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson])
         call.path.topic,
         count=None if wanted.partitions is UNSET else wanted.partitions,
         changes=wanted.configs,
+        access=call.access,
     )
     return topic_of(altered)
 
@@ -132,7 +133,7 @@ async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson])
 )
 async def delete_topic(call: HttpCall[TopicPath, NoParameters, None]) -> None:
     """Delete a topic and all its messages."""
-    await call.site.services.administration.delete_topic(call.path.topic)
+    await call.site.services.administration.delete_topic(call.path.topic, call.access)
 
 
 def topic_of(topic: model.Topic) -> TopicJson:
