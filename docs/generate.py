@@ -61,6 +61,26 @@ TIMESTAMP_DIFFERENCES = (
 )
 """Each is the reason of an entry in `tests/peers/times/known.py`; a test compares the two."""
 
+ACL_DIFFERENCES = (
+    "In Kafka, ALL on the cluster includes the right to delete every topic. Here a client needs DELETE on the "
+    "topic.",
+    "In Kafka, CLUSTER_ACTION on the cluster allows OffsetForLeaderEpoch for every topic, because brokers use "
+    "it. Here a client needs DESCRIBE on the topic.",
+    "A produce in a transaction without rights on the transactional id: Kafka refuses the whole request with "
+    "error 53. Here the topic is checked first, so its error comes first.",
+    "DescribeUserScramCredentials without rights: Kafka repeats the error for each user of the request. Here it "
+    "is in the response once.",
+    "Configs of groups do not exist here, and those of a broker cannot be changed while it runs: a client with "
+    "the rights gets error 42.",
+    "If a client has the rights, and several things that its request names do not exist, the error may name "
+    "another one of them.",
+    "CreateAcls with a code that only filters may have: Kafka responds with UNKNOWN_SERVER_ERROR. Here it is "
+    "error 42.",
+    "CreateAcls with an empty host: Kafka stores an ACL that no client can match. Here it is error 42.",
+    "CreateAcls for the cluster `*`: Kafka refuses it. Here it is the same as `kafka-cluster`.",
+)
+"""Each is a reason in `tests/peers/acl_known.py`; a test compares the two."""
+
 
 AUDIT_FIELDS = {
     "time": "When it happened, in UTC, with milliseconds.",
@@ -317,6 +337,7 @@ def _kafka_page() -> Iterator[str]:
         if notes:
             yield f"* **{name_of(handler)}.** {notes}"
     yield from _timestamps()
+    yield from _acls()
     yield from _topic_configs()
 
 
@@ -330,6 +351,14 @@ def _timestamps() -> Iterator[str]:
     yield "Two further differences are outside this comparison. Kafka expires whole segments, Millpond batches."
     yield "Millpond keeps old records for `retention_grace` after their append, Kafka until its next check"
     yield "(`log.retention.check.interval.ms`, 5 minutes by default)."
+
+
+def _acls() -> Iterator[str]:
+    yield from ("", "## ACLs: differences from Apache Kafka", "")
+    yield "`make test-peers` gives Apache Kafka with its StandardAuthorizer and Millpond the same random ACLs, sends"
+    yield "the same requests to both, and compares error codes and authorized operations. Everything that differs:"
+    yield ""
+    yield from (f"* {each}" for each in ACL_DIFFERENCES)
 
 
 def _topic_configs() -> Iterator[str]:

@@ -66,10 +66,15 @@ def java(
 
 def tool(name: str, *arguments: str, version: str = VERSION, quick: bool = False) -> list[str]:
     """The command of a tool, `tool("topics", "--list", …)`. `quick` starts faster and runs slower."""
+    main = main_class(name, version)
+    return java(jars(version), main, *arguments, options=QUICK_START if quick else THROUGHPUT)
+
+
+def main_class(name: str, version: str = VERSION) -> str:
+    """The class of a tool."""
     if name not in TOOLS:
         raise Unavailable(f"There is no tool {name}; there are {', '.join(TOOLS)}.")
-    main = TOOLS[name] if not version.startswith("3.") else OLDER_TOOLS.get(name, TOOLS[name])
-    return java(jars(version), main, *arguments, options=QUICK_START if quick else THROUGHPUT)
+    return TOOLS[name] if not version.startswith("3.") else OLDER_TOOLS.get(name, TOOLS[name])
 
 
 @contextmanager

@@ -127,12 +127,30 @@ def spark_jars() -> Path:
 
 def streams(version: str = kafka.VERSION) -> Program:
     """Kafka Streams: one Java file, compiled when it is run."""
+    return _compiled_when_run("Kafka Streams", "streams/WordCount.java", version)
+
+
+def authorizer() -> Program:
+    """Kafka's StandardAuthorizer, which decides about ACLs that it is given."""
+    return _compiled_when_run("Kafka's authorizer", "authorizer/Authorize.java", kafka.VERSION)
+
+
+def java_login(version: str = kafka.VERSION) -> Program:
+    """Kafka's Java client with TLS and a login."""
+    return _compiled_when_run("Kafka's Java client", "java-login/Login.java", version)
+
+
+def java_tools(version: str = kafka.VERSION) -> Program:
+    """Kafka's command-line tools, many commands in one process."""
+    return _compiled_when_run("Kafka's tools", "java-tools/Tools.java", version)
+
+
+def _compiled_when_run(purpose: str, source: str, version: str) -> Program:
+    """One Java file."""
     lib = kafka.jars(version)
     if shutil.which("javac") is None:
-        raise Unavailable("Kafka Streams needs a Java compiler (`javac`), which is not on the PATH.")
-    source = str(SOURCES / "streams" / "WordCount.java")
-    command = kafka.java(lib, source, options=kafka.QUICK_START)
-    return Program(command)
+        raise Unavailable(f"{purpose} needs a Java compiler (`javac`), which is not on the PATH.")
+    return Program(kafka.java(lib, str(SOURCES / source), options=kafka.QUICK_START))
 
 
 def _fingerprint(folder: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from peers.home import Unavailable
 
-START_SECONDS_MAX = 60
+START_SECONDS_MAX = 180
 STOP_SECONDS_MAX = 20
 POLL_SECONDS = 0.05
 STATE = "peer.json"

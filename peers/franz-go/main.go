@@ -1,4 +1,4 @@
-// franz-go against a broker: `client SCENARIO HOST:PORT PREFIX` prints what it saw as one line of JSON.
+// franz-go against a broker: `client SCENARIO HOST:PORT PREFIX [INPUT]` prints what it saw as one line of JSON.
 // Every topic and group it makes begins with PREFIX.
 package main
 
@@ -26,13 +26,18 @@ var scenarios = map[string]func(context.Context, *peer) (result, error){
 	"offsets":      offsets,
 	"records":      deleteRecords,
 	"configs":      configs,
+	"login":        login,
 }
 
 func main() {
 	scenario, address, prefix := os.Args[1], os.Args[2], os.Args[3]
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	seen, err := scenarios[scenario](ctx, &peer{address, prefix})
+	input := ""
+	if len(os.Args) > 4 {
+		input = os.Args[4]
+	}
+	seen, err := scenarios[scenario](ctx, &peer{address, prefix, input})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -41,7 +46,7 @@ func main() {
 }
 
 // peer knows the broker and makes clients of it.
-type peer struct{ address, prefix string }
+type peer struct{ address, prefix, input string }
 
 func (p *peer) client(options ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(p.address)}, options...)...)

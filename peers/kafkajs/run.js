@@ -2,6 +2,7 @@
 // Every topic and group it makes begins with PREFIX.
 
 const { randomBytes } = require("crypto");
+const { readFileSync } = require("fs");
 const { Kafka, CompressionTypes, logLevel } = require("kafkajs");
 
 const [scenario, address, prefix, input] = process.argv.slice(2);
@@ -73,7 +74,70 @@ async function read(topic, count, { group, from = true, during } = {}) {
 
 const values = (seen) => seen.map((each) => each.value);
 
+// INPUT of `login` is a file of logins by name: {ca, certificate, key, mechanism, user, password, token}. A login without
+// a mechanism is by the client's certificate.
+function loggedIn({ ca, certificate, key, mechanism, user, password, token }) {
+  const sasl = mechanism && {
+    mechanism: mechanism.toLowerCase(),
+    ...(token ? { oauthBearerProvider: async () => ({ value: token }) } : { username: user, password }),
+  };
+  return new Kafka({
+    clientId: "millpond-peer",
+    brokers: [address],
+    logLevel: logLevel.NOTHING,
+    retry: { retries: 0 },
+    ssl: {
+      ca: [readFileSync(ca)],
+      ...(certificate ? { cert: readFileSync(certificate), key: readFileSync(key) } : {}),
+    },
+    ...(sasl ? { sasl } : {}),
+  });
+}
+
+const attempt = (work) =>
+  work().then(
+    () => "yes",
+    (error) => `${error.name} ${error.type ?? error.cause?.type ?? ""}: ${error.message}`,
+  );
+
+// Sends a message and reads it back in a group; then sends one to a topic without the right.
+async function use(name, client) {
+  const producer = client.producer({ retry: { retries: 0 } });
+  const send = (topic) => attempt(() => producer.send({ topic, messages: [{ value: name }] }));
+  try {
+    const connected = await attempt(() => producer.connect());
+    if (connected !== "yes") return { sent: connected };
+    const sent = await send("orders");
+    if (sent !== "yes") return { sent };
+    return { sent, read: await finds(client, name), forbidden: await send("forbidden") };
+  } finally {
+    await producer.disconnect();
+  }
+}
+
+async function finds(client, value) {
+  const group = `${prefix}-${value.replace(/[^A-Za-z0-9]/g, "-")}`;
+  const consumer = client.consumer({ groupId: group, retry: { retries: 8 } });
+  const seen = [];
+  await consumer.connect();
+  try {
+    await consumer.subscribe({ topic: "orders", fromBeginning: true });
+    await consumer.run({ eachMessage: async ({ message }) => void seen.push(String(message.value)) });
+    return await until(() => seen.includes(value), value);
+  } finally {
+    await consumer.disconnect();
+  }
+}
+
 const scenarios = {
+  async login() {
+    const seen = {};
+    for (const [name, given] of Object.entries(JSON.parse(readFileSync(input)))) {
+      seen[name] = await use(name, loggedIn(given));
+    }
+    return seen;
+  },
+
   async topics() {
     const name = `${prefix}-topics`;
     return asAdmin(async (admin) => {

@@ -33,7 +33,7 @@ from millpond.observability.metrics import Metrics
 from millpond.parts import Foundation, HasParts, Substitutes, build_parts
 from millpond.process import tune_process
 from millpond.records import Record
-from millpond.security import broker_tokens
+from millpond.security import OPEN_ACCESS, broker_tokens
 from millpond.security.reloader import TlsReloader
 from millpond.service import (
     PollRequest,
@@ -359,7 +359,7 @@ class Broker(HasParts):
     async def produce(self, topic: str, *records: Record | bytes, partition: int = 0) -> AppendResult:
         """Append records to a topic, which is created if necessary. Returns when they are durable."""
         whole = [Record(value=each) if isinstance(each, bytes) else each for each in records]
-        placed = await self.messages.produce(topic, whole, partition)
+        placed = await self.messages.produce(topic, whole, partition, access=OPEN_ACCESS)
         return AppendResult(placed[0].offset, self._log_start(topic, partition), placed[0].timestamp)
 
     async def read(

@@ -275,6 +275,29 @@ TWINS = (
         ),
     ),
     Twin(
+        "security/test_slow_handshakes.py",
+        (
+            "tests/unit/security/test_listener.py::test_handshakes_of_one_address_are_limited",
+            "tests/unit/security/test_listener.py::test_silent_clients_do_not_keep_others_out",
+        ),
+        mutant(
+            "the handshakes of one address are not limited",
+            "security/listener.py",
+            "len(of_network) >= self._limits.per_address_max or",
+            "len(of_network) < 0 or",
+        ),
+    ),
+    Twin(
+        "security/test_timing.py",
+        ("tests/unit/security/test_scram.py", "tests/unit/security/test_plain.py"),
+        mutant(
+            "nothing is read in place of the credential of an unknown user",
+            "security/scram.py",
+            "self._look_up(other if self._stored is None else absent)",
+            "self._look_up(absent)",
+        ),
+    ),
+    Twin(
         "test_disk_full.py",
         ("tests/unit/test_full_disk.py", "tests/hostile/catalog/test_sqlite.py"),
         mutant(

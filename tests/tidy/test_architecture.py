@@ -54,6 +54,7 @@ PUBLIC = {
         *("UnknownPayload", "UnknownSubscription", "UnknownTopic", "Unreachable", "UnreadableBatch"),
         *(
             "UnsupportedCompression",
+            "QuotaExceeded",
             "WriterDead",
             "AuthenticationFailed",
             "NotAuthenticated",
@@ -70,7 +71,7 @@ PUBLIC = {
         *("Delivery", "Metadata", "Outcome", "Publisher", "Subscriber", "Subscription", "Transaction"),
         *("SubscriptionConsumer", "SubscriptionKey", "SubscriptionPartition", "SubscriptionState"),
         *("Cluster", "ClusterBroker", "Tls"),
-        *("AclEntry", "CreatedToken", "TokenDescription", "UserDescription"),
+        *("AclEntry", "CreatedToken", "QuotaDescription", "TokenDescription", "UserDescription"),
     ],
     millpond.service: [
         *("Administration", "GroupDetails", "GroupPartition", "MessageWriter", "Owners", "StoredMessage"),

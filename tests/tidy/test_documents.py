@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.peers import acl_known
 from tests.peers.times.known import KNOWN_DIFFERENCES
 
 from millpond import settings
@@ -116,6 +117,10 @@ def test_every_known_difference_of_timestamps_from_kafka_is_described():
     assert list(GENERATOR.TIMESTAMP_DIFFERENCES) == list(
         dict.fromkeys(each.reason for each in KNOWN_DIFFERENCES)
     )
+
+
+def test_every_known_difference_of_acls_from_kafka_is_described():
+    assert list(GENERATOR.ACL_DIFFERENCES) == acl_known.reasons()
 
 
 def test_every_relative_link_leads_somewhere():

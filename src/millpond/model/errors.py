@@ -30,7 +30,7 @@
     ├── Unavailable                  try again later; nothing was acknowledged
     │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  CatalogFull  OutcomeUnknown  CatalogFailed
     │   ├── CatalogWentBack
-    │   ├── FlushFailed  Overloaded  Stopping  IdentityProviderUnavailable
+    │   ├── FlushFailed  Overloaded  QuotaExceeded  Stopping  IdentityProviderUnavailable
     │   └── Unreachable  TimedOut     raised by a client that gets no response
     ├── Damaged                      stored bytes or rows are not what was written
     │   ├── CorruptObject  CorruptCatalog  UnreadableBatch  CorruptPayload
@@ -441,6 +441,10 @@ class FlushFailed(Unavailable):
 
 class Overloaded(Unavailable):
     """{waiting} bytes wait to be written; the limit is {limit}."""
+
+
+class QuotaExceeded(Unavailable):
+    """The quota {quota} is exceeded. Try again in {retry_after_ms} ms."""
 
 
 class Stopping(Unavailable):

@@ -434,15 +434,15 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "read before, so a revocation may not have reached it.",
         f"{_CATALOG} It tries again twice a second.",
     ),
-    "reading the sizes of topics failed; will retry": Explanation(
-        "The broker could not read from the catalog how many bytes topics with a quota have stored. Until it can, it "
-        "refuses the appends that it refused before, and accepts the others.",
-        f"{_CATALOG} It tries again every two seconds.",
-    ),
     "identity provider failed": Explanation(
         "A user could not log in with OIDC: the provider of `oidc_issuer` did not respond, or not as it should.",
         "Check the error, that the provider runs and its certificate is trusted, and `oidc_client_id` and "
         "`oidc_client_secret` if its token endpoint responds with status 401. Sessions that exist are not affected.",
+    ),
+    "reading the sizes of topics failed; will retry": Explanation(
+        "The broker could not read from the catalog how many bytes topics with a quota have stored. Until it can, it "
+        "refuses the appends that it refused before, and accepts the others.",
+        f"{_CATALOG} It tries again every two seconds.",
     ),
     "loading the JWK set failed; will retry": Explanation(
         "The keys of `oauth_jwks`, or those of the provider of `oidc_issuer`, could not be read, or none of them can "

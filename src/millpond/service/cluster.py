@@ -9,7 +9,7 @@ from millpond.catalog.topology import LiveBroker, Topology
 from millpond.log import Log
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import Session
-from millpond.security import OPEN_ACCESS, Access
+from millpond.security import Access
 from millpond.security.audit import AuditLog
 from millpond.service.owners import InterfaceAddresses
 from millpond.topology import Peers, TopologyView, addresses_of, machine_of
@@ -57,7 +57,7 @@ class ClusterAdministration:
         found, leases = await self._log.read(lambda tx: (topology.read(tx), writers.lease_remaining_ms(tx)))
         return _cluster_status(found, leases, self._session)
 
-    async def drain(self, node_id: int, *, undo: bool = False, access: Access = OPEN_ACCESS) -> ClusterStatus:
+    async def drain(self, node_id: int, *, access: Access, undo: bool = False) -> ClusterStatus:
         """Make a broker hand over what it owns. It keeps running, and redirects clients to the new owners."""
 
         def drain(tx: CatalogTransaction) -> None:
@@ -74,7 +74,7 @@ class ClusterAdministration:
         self._record(access, "drain undone" if undo else "broker drained", f"broker {node_id}")
         return await self._changed()
 
-    async def rebalance(self, access: Access = OPEN_ACCESS) -> ClusterStatus:
+    async def rebalance(self, *, access: Access) -> ClusterStatus:
         """Make every broker check again what it should hand over."""
         await self._log.write(topology.bump_version, own_commit=True)
         self._record(access, "rebalance requested", "cluster")

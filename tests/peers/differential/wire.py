@@ -39,9 +39,12 @@ M = TypeVar("M", bound=WireMessage)
 class Wire:
     """One connection. A request is answered before the next is sent."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, source: str = "") -> None:
+        """`source` is the address of this machine from which it connects."""
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS_MAX)
+        self._socket = socket.create_connection(
+            (host, int(port)), ANSWER_SECONDS_MAX, (source, 0) if source else None
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from millpond.model.acls import Acl, AclOperation, PatternType, Permission, Reso
 from millpond.model.errors import InvalidSettings, StoreUnavailable, TopicNotAuthorized
 from millpond.model.principals import Principal
 from millpond.model.quotas import QuotaEntity
-from millpond.security import Identity
+from millpond.security import OPEN_ACCESS, Identity
 from millpond.security.audit import AUDIT_TOPIC, DENIED, EVENTS, AuditEvent
 from millpond.service import AuditTopic
 from millpond.settings import Settings, load
@@ -51,12 +51,12 @@ async def events(broker, count):
 
 async def test_changes_of_topics_brokers_and_rights_are_in_the_topic(broker):
     admin, service = access(broker), broker.security_administration
-    await broker.administration.create_topic("orders", 1, {}, admin)
+    await broker.administration.create_topic("orders", 1, {}, access=admin)
     await broker.administration.alter_topic("orders", count=2, changes={"retention.ms": "1"}, access=admin)
-    await broker.administration.delete_records("orders", 0, 0, admin)
+    await broker.administration.delete_records("orders", 0, 0, access=admin)
     await broker.messages.topic("implicit", admin)
-    await broker.administration.delete_topic("orders", admin)
-    await broker.cluster.rebalance(admin)
+    await broker.administration.delete_topic("orders", access=admin)
+    await broker.cluster.rebalance(access=admin)
     await service.alter_quotas(admin, [(QuotaEntity("alice", None), {"producer_byte_rate": 1000.0})])
     broker.security.audit.certificate_refused(broker.node_id, "server.pem", "it has expired")
     found = await events(broker, 9)
@@ -151,7 +151,7 @@ async def test_a_full_queue_drops_events_and_says_how_many(broker):
 async def test_events_outlive_the_broker():
     clock, settings = SimulatedClock(), {"security": True, "super_users": (ADMIN,), "audit_topic": True}
     async with running_broker(clock=clock, **settings) as broker:
-        await broker.administration.create_topic("late", 1, {}, access(broker))
+        await broker.administration.create_topic("late", 1, {}, access=access(broker))
         await broker.parts.audit_topic.close()  # what a stop does before the log stops
         assert (await events(broker, 1))[0]["resource"] == "late"
         assert len(await broker.read(AUDIT_TOPIC)) == 1, "written once, and nothing about the topic itself"
@@ -166,7 +166,7 @@ async def test_it_needs_security():
 async def test_without_security_changes_are_not_recorded(caplog):
     caplog.set_level("INFO", logger="millpond.security.audit")
     async with running_broker() as broker:
-        await broker.administration.create_topic("t", 1, {})
+        await broker.administration.create_topic("t", 1, {}, access=OPEN_ACCESS)
     assert not caplog.records
 
 

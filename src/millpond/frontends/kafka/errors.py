@@ -84,6 +84,7 @@ CODES: Final[Mapping[type[MillpondError], ErrorCode]] = {
     errors.Unavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.FlushFailed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Overloaded: ErrorCode.REQUEST_TIMED_OUT,
+    errors.QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     errors.Stopping: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Damaged: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.Defect: ErrorCode.UNKNOWN_SERVER_ERROR,

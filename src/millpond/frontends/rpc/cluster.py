@@ -31,7 +31,7 @@ class ClusterService:
 
     @guarded(ALTER_CLUSTER)
     async def rebalance(self, _: pb.RebalanceRequest, context: Context) -> pb.ClusterStatus:
-        return self._encoded(await self._cluster.rebalance(context.access))
+        return self._encoded(await self._cluster.rebalance(access=context.access))
 
     def _encoded(self, found: ClusterStatus) -> pb.ClusterStatus:
         return pb.ClusterStatus(
