@@ -1,5 +1,6 @@
 """Authentication over the Kafka protocol: what a connection may send when, and when it is closed."""
 
+import asyncio
 import logging
 import struct
 from contextlib import AsyncExitStack
@@ -32,6 +33,7 @@ from millpond.testing import SimulatedClock, running_broker
 METADATA = MetadataRequest(topics=[])
 MECHANISMS = [SCRAM_SHA_512, SCRAM_SHA_256, "PLAIN"]
 HOUR_MS = 3_600_000
+GIVE_UP_S = 30
 
 
 @pytest.fixture
@@ -269,7 +271,8 @@ async def test_a_client_that_waits_is_disconnected_when_its_user_is_gone(secured
     await log_in(client)
     await cluster.broker.log.write(lambda tx: security.delete_user(tx, "alice"))
     await cluster.broker.security.refresh()
-    assert await is_closed(client)
+    async with asyncio.timeout(GIVE_UP_S):
+        assert await is_closed(client)
 
 
 async def test_a_session_has_an_end_and_can_be_renewed(secured, stack, clock):
