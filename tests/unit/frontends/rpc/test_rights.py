@@ -464,3 +464,10 @@ async def test_a_broker_proves_its_identity_to_others(secured):
     await broker.peers._refresh_requests.send([broker.listeners["grpc"]])
     lines = broker.metrics.expose().decode().splitlines()
     assert 'millpond_grpc_requests_total{operation="millpond.v1.Cluster.Look",status="OK"} 1.0' in lines
+
+
+async def test_altering_nothing_needs_the_right_to_see_the_topic(secured, wire):
+    """The response describes it."""
+    nothing = {"Admin.AlterTopic": admin_pb2.AlterTopicRequest(name=TOPIC)}
+    user = await secured.user(f"ALTER_CONFIGS T {TOPIC}")
+    assert (await send(wire, "Admin.AlterTopic", user, nothing))[0] is DENIED
