@@ -464,3 +464,18 @@ async def test_a_broker_proves_its_identity_to_others(secured):
     await broker.peers._refresh_requests.send([broker.listeners["grpc"]])
     lines = broker.metrics.expose().decode().splitlines()
     assert 'millpond_grpc_requests_total{operation="millpond.v1.Cluster.Look",status="OK"} 1.0' in lines
+
+
+async def test_altering_nothing_needs_the_right_to_see_the_topic(secured, wire):
+    """The response describes it."""
+    nothing = {"Admin.AlterTopic": admin_pb2.AlterTopicRequest(name=TOPIC)}
+    user = await secured.user(f"ALTER_CONFIGS T {TOPIC}")
+    assert (await send(wire, "Admin.AlterTopic", user, nothing))[0] is DENIED
+
+
+async def test_adding_partitions_needs_more_than_the_right_to_change_configs(secured, wire):
+    more = {"Admin.AlterTopic": admin_pb2.AlterTopicRequest(name=TOPIC, partitions=2)}
+    user = await secured.user(f"DESCRIBE T {TOPIC}", f"ALTER_CONFIGS T {TOPIC}")
+    before = await secured.snapshot()
+    assert (await send(wire, "Admin.AlterTopic", user, more))[0] is DENIED
+    assert await secured.snapshot() == before

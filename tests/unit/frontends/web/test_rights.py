@@ -313,3 +313,9 @@ async def test_the_body_of_a_refused_request_is_not_read(secured, client):
         headers={"authorization": user, "content-type": "application/json"},
     )
     assert answer.status_code == 403
+
+
+async def test_altering_nothing_needs_the_right_to_see_the_topic(secured, client):
+    """The response describes it."""
+    headers = {"authorization": await secured.user(f"ALTER_CONFIGS T {TOPIC}")}
+    assert (await client.patch(f"/topics/{TOPIC}", json={}, headers=headers)).status_code == 403
