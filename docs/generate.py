@@ -9,7 +9,9 @@ import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from millpond import settings
 from millpond.frontends.kafka.errors import code_of as kafka_code_of
@@ -22,6 +24,8 @@ from millpond.model.errors import MillpondError
 from millpond.observability.events import EVENTS, FIELDS
 from millpond.observability.metrics import Metrics
 from millpond.protocol import Versions
+from millpond.security.audit import AUDIT_TOPIC
+from millpond.security.audit import EVENTS as AUDIT_EVENTS
 
 REFERENCE = Path(__file__).parent / "reference"
 SOURCE = Path(__file__).parents[1] / "src"
@@ -80,12 +84,160 @@ ACL_DIFFERENCES = (
 """Each is a reason in `tests/peers/acl_known.py`; a test compares the two."""
 
 
+AUDIT_FIELDS = {
+    "time": "When it happened, in UTC, with milliseconds.",
+    "event": "One of the events below.",
+    "principal": "Who did it, such as `User:alice`; `Broker:1` for what a broker did by itself; empty if unknown.",
+    "address": "IP address of the client; empty for what a broker did by itself.",
+    "resource": "What it was done to. Never a secret.",
+    "outcome": "`success`, `failure` or `denied`.",
+    "interface": "Logins only: `kafka`, `grpc` or `http`.",
+    "method": "Logins only: the SASL mechanism, `basic`, `bearer` or `certificate`.",
+    "reason": "Why it was denied or failed, where that is known.",
+    "broker": "Node id of the broker that recorded it.",
+}
+
+
+class Limit(NamedTuple):
+    meaning: str
+    code: str
+    """`module.NAME` in `millpond`, or `module.Class.field` for a field with a default."""
+    unit: str = ""
+
+    @property
+    def value(self) -> str:
+        module, _, name = self.code.rpartition(".")
+        if module.rpartition(".")[2][:1].isupper():
+            module, _, kind = module.rpartition(".")
+            found = getattr(getattr(import_module(f"millpond.{module}"), kind)(), name)
+        else:
+            found = getattr(import_module(f"millpond.{module}"), name)
+        return f"{found:,} {self.unit}".rstrip()
+
+
+SECURITY_LIMITS = {
+    "Before a client has authenticated": [
+        Limit(
+            "TLS handshakes at a time, per listener; beyond it the oldest of the address with most of them ends",
+            "security.listener.HandshakeLimits.handshakes_max",
+        ),
+        Limit(
+            "TLS handshakes at a time of one IPv4 address or IPv6 /64 network",
+            "security.listener.HandshakeLimits.per_address_max",
+        ),
+        Limit("Duration of a handshake", "security.listener.HandshakeLimits.timeout_s", "s"),
+        Limit(
+            "Duration of closing a TLS connection", "security.listener.HandshakeLimits.close_timeout_s", "s"
+        ),
+        Limit("Connections that the kernel holds until they are accepted", "security.listener.BACKLOG"),
+        Limit("Connections accepted before other clients are served", "security.listener.ACCEPTS_PER_TURN"),
+        Limit(
+            "Kafka: size of a request", "frontends.kafka.limits.KafkaLimits.login_frame_bytes_max", "bytes"
+        ),
+        Limit(
+            "Kafka: time from the connection to the end of the login",
+            "frontends.kafka.limits.KafkaLimits.login_ms",
+            "ms",
+        ),
+        Limit(
+            "Kafka: delay of the response to a failed login",
+            "frontends.kafka.limits.KafkaLimits.failed_login_delay_ms",
+            "ms",
+        ),
+        Limit("HTTP and gRPC: delay of the response to a wrong proof", "security.gate.FAILURE_DELAY_S", "s"),
+        Limit("HTTP: size of a request's headers", "frontends.web.limits.WebLimits.head_bytes_max", "bytes"),
+        Limit(
+            "Kafka: time between two logins on one connection",
+            "frontends.kafka.authentication.REAUTHENTICATION_EVERY_MS",
+            "ms",
+        ),
+    ],
+    "Proofs": [
+        Limit("Size of a SASL PLAIN message or a Basic header", "security.plain.MESSAGE_BYTES_MAX", "bytes"),
+        Limit("Size of a SCRAM message", "security.scram.MESSAGE_BYTES_MAX", "bytes"),
+        Limit("Password checks (PLAIN, Basic) that run at a time", "security.plain.CHECKS_MAX"),
+        Limit("Password checks that run or wait; further ones are refused", "security.plain.WAITING_MAX"),
+        Limit(
+            "Time for which a successful password check is remembered", "security.plain.REMEMBERED_MS", "ms"
+        ),
+        Limit("Successful password checks that are remembered", "security.plain.REMEMBERED_MAX"),
+        Limit("Size of a password", "security.scram.PASSWORD_BYTES_MAX", "bytes"),
+        Limit("Iterations of a stored password, at least", "security.scram.ITERATIONS_MIN"),
+        Limit("Iterations of a stored password, at most", "security.scram.ITERATIONS_MAX"),
+        Limit("Size of the salt of a stored password", "security.scram.SALT_BYTES_MAX", "bytes"),
+        Limit("Length of the name of a user", "security.names.USER_CHARS_MAX", "characters"),
+        Limit("Length of a name in a certificate or JWT", "security.names.NAME_CHARS_MAX", "characters"),
+        Limit("Size of a JWT", "security.jwt.TOKEN_BYTES_MAX", "bytes"),
+        Limit("Difference of clocks that a JWT may have", "security.jwt.SKEW_MS", "ms"),
+        Limit("Latest expiry of a JWT, in seconds since 1970", "security.jwt.SECONDS_MAX"),
+        Limit("Size of a JWK set", "security.jwks.SET_BYTES_MAX", "bytes"),
+        Limit("Keys of a JWK set", "security.jwks.KEYS_MAX"),
+        Limit(
+            "Size of a response of an identity provider", "security.https_client.RESPONSE_BYTES_MAX", "bytes"
+        ),
+        Limit("OIDC logins at a time at the provider", "security.oidc.EXCHANGES_MAX"),
+        Limit(
+            "OIDC logins that run or wait; further ones are refused", "security.oidc.EXCHANGES_WAITING_MAX"
+        ),
+        Limit("Length of an authorization code", "security.oidc.CODE_CHARS_MAX", "characters"),
+        Limit("Length of the cookie of an OIDC login", "security.oidc.COOKIE_CHARS_MAX", "characters"),
+        Limit("Size of an RSA key, at least", "security.jwks.RSA_BITS_MIN", "bits"),
+        Limit("Duration of a request to an identity provider", "security.https_client.TIMEOUT_S", "s"),
+        Limit(
+            "Time for which a JWK set is used while it cannot be loaded again", "security.jwks.STALE_MS", "ms"
+        ),
+        Limit("Size of a PEM file", "security.certificates.FILE_BYTES_MAX", "bytes"),
+        Limit(
+            "Length of a common name in a development certificate",
+            "security.development_ca.COMMON_NAME_MAX",
+            "characters",
+        ),
+        Limit("Lifetime of a broker's proof to another broker", "security.broker_tokens.LIFETIME_MS", "ms"),
+    ],
+    "What is stored": [
+        Limit("Passwords: one for each user and SCRAM mechanism", "catalog.security.CREDENTIALS_MAX"),
+        Limit("API tokens", "catalog.security.TOKENS_MAX"),
+        Limit("ACLs", "catalog.security.ACLS_MAX"),
+        Limit("Quotas", "catalog.security.QUOTAS_MAX"),
+        Limit("Sessions of browsers", "catalog.sessions.SESSIONS_MAX"),
+        Limit("Sessions of browsers of one user", "catalog.sessions.SESSIONS_PER_USER_MAX"),
+        Limit("Time without use after which a session ends", "catalog.sessions.IDLE_MS", "ms"),
+        Limit("Time after which a session ends", "security.sessions.LIFETIME_MS", "ms"),
+        Limit("ACLs that one request deletes", "service.security_administration.ACLS_DELETED_MAX"),
+    ],
+    "What a broker keeps in memory": [
+        Limit("Rights of a principal and address", "security.view.RIGHTS_CACHED_MAX"),
+        Limit("Decisions for each of them, by name of the resource", "security.rights.NAMES_CACHED_MAX"),
+        Limit("Length of the name of such a resource", "security.rights.NAME_CACHED_CHARS_MAX", "characters"),
+        Limit("Client addresses with counted connections", "security.addresses.ADDRESSES_MAX"),
+        Limit("Quota counters", "security.quotas.BUCKETS_MAX"),
+        Limit("Clients with known quotas", "security.quotas.CLIENTS_MAX"),
+    ],
+    "The audit log": [
+        Limit("Different denials per minute and principal", "security.audit.DENIALS_PER_MINUTE_MAX"),
+        Limit("Failed logins per minute, of all clients", "security.audit.FAILURES_PER_MINUTE_MAX"),
+        Limit(
+            "Time between two events of the same HTTP or gRPC login", "security.audit.LOGINS_EVERY_MS", "ms"
+        ),
+        Limit("HTTP and gRPC logins that are remembered for this", "security.audit.LOGINS_REMEMBERED_MAX"),
+        Limit("Events that wait for the topic `__audit`", "service.audit_topic.QUEUED_MAX"),
+        Limit("Events in one batch of that topic", "service.audit_topic.EVENTS_PER_BATCH_MAX"),
+        Limit(
+            "Length of a value in an event of that topic", "service.audit_topic.TEXT_CHARS_MAX", "characters"
+        ),
+    ],
+}
+"""`tests/tidy` fails if `security/` has a limit that is not listed here."""
+
+
 def pages() -> dict[str, str]:
     return {
         "settings.md": "\n".join(_settings_page()) + "\n",
         "errors.md": "\n".join(_errors_page()) + "\n",
         "metrics.md": "\n".join(_metrics_page()) + "\n",
         "logs.md": "\n".join(_logs_page()) + "\n",
+        "audit.md": "\n".join(_audit_page()) + "\n",
+        "limits.md": "\n".join(_limits_page()) + "\n",
         "kafka.md": "\n".join(_kafka_page()) + "\n",
     }
 
@@ -133,6 +285,40 @@ def _metrics_page() -> Iterator[str]:
     for metric in metrics():
         labels = ", ".join(f"`{label}`" for label in metric._labelnames)
         yield f"| `{metric._name}` | {metric._type} | {labels} | {metric._documentation} |"
+
+
+def _audit_page() -> Iterator[str]:
+    yield from ("# The audit log", "", MADE, "")
+    yield "With `security=on`, the logger `millpond.security.audit` writes every event below as a line of the broker's"
+    yield "log; `--log-format json` makes one JSON object of each. `insecure listener` needs no `security=on`."
+    yield ""
+    yield f"With `audit_topic=true` the broker also writes each event to the topic `{AUDIT_TOPIC}`: one message, one"
+    yield "JSON object. Clients may read the topic with READ. None may write, alter or delete it, super users included;"
+    yield "the setting `audit_retention` says how long it keeps events (90 days unless set)."
+    yield from ("", "```sh", f"millpond consume {AUDIT_TOPIC} --from earliest", "```", "")
+    yield from ("| field | meaning |", "|---|---|")
+    for name, meaning in AUDIT_FIELDS.items():
+        yield f"| `{name}` | {meaning} |"
+    yield from (
+        "",
+        "No request waits for the topic: events are queued, up to 10,000, and written in the background. What",
+    )
+    yield "does not fit is counted (`millpond_audit_dropped`), and an event in the topic says how many are missing. An"
+    yield "event is written at least once, and events of one broker are in order."
+    yield from ("", "## Events", "", "| event | meaning |", "|---|---|")
+    for name, meaning in AUDIT_EVENTS.items():
+        yield f"| `{name}` | {_cell(meaning)} |"
+
+
+def _limits_page() -> Iterator[str]:
+    yield from ("# Limits of security", "", MADE, "")
+    yield "Every number that bounds what a client can make a broker do or store before and while it authenticates, and"
+    yield "what operators can store. Those of the interfaces are in `limits.py` of each; quotas of clients are in"
+    yield "[Secure a broker](../how-to/security.md)."
+    for title, limits in SECURITY_LIMITS.items():
+        yield from ("", f"## {title}", "", "| limit | value | in the code |", "|---|---|---|")
+        for each in limits:
+            yield f"| {_cell(each.meaning)} | {each.value} | `{each.code}` |"
 
 
 def _kafka_page() -> Iterator[str]:

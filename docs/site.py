@@ -22,6 +22,7 @@ OUTSIDE = {
     "ARCHITECTURE.md": "project/architecture.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
+    "SECURITY.md": "project/security.md",
     "examples/README.md": "project/examples.md",
 }
 SOURCES = {page: source for source, page in OUTSIDE.items()}

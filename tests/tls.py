@@ -51,13 +51,17 @@ class Pki:
             "tls_client_auth": client_auth,
         }
 
-    def client_files(self, name="alice", ca=None):
+    def client_files(self, name="alice", ca=None, *, file=None, now=NOW, lifetime=A_YEAR):
         """Paths of a client's certificate and key."""
-        issued = issue_certificate(ca or self.ca, name=name, now=NOW)
-        certificate, key = self.ca_path.with_name(f"{name}.pem"), self.ca_path.with_name(f"{name}-key.pem")
+        issued = issue_certificate(ca or self.ca, name=name, now=now, lifetime=lifetime)
+        file = file or name
+        certificate, key = self.ca_path.with_name(f"{file}.pem"), self.ca_path.with_name(f"{file}-key.pem")
         certificate.write_bytes(issued.certificate_pem())
         key.write_bytes(issued.key_pem())
         return certificate, key
+
+    def expired_client_files(self, name="alice"):
+        return self.client_files(name, file=f"{name}-expired", now=NOW - A_YEAR, lifetime=AN_HOUR)
 
     def client_context(self, client_files=None):
         """Of a client that trusts this CA."""

@@ -33,7 +33,7 @@ from millpond.observability.metrics import Metrics
 from millpond.parts import Foundation, HasParts, Substitutes, build_parts
 from millpond.process import tune_process
 from millpond.records import Record
-from millpond.security import broker_tokens
+from millpond.security import OPEN_ACCESS, broker_tokens
 from millpond.security.reloader import TlsReloader
 from millpond.service import (
     PollRequest,
@@ -140,6 +140,7 @@ class Broker(HasParts):
         self.session = new_session()
         self._interfaces = None
         self._has_served = False
+        settings.check_audit_topic()
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self._unlock)
             if settings.uses_data_dir() and not self._supervised:
@@ -207,6 +208,9 @@ class Broker(HasParts):
             await self.log.start()
             if self.security.enabled:
                 await self.security.refresh()
+                await self.topic_quotas.refresh(self.log.read)
+            if self.parts.audit_topic is not None:
+                await self.parts.audit_topic.open()
         except BaseException:
             await self.log.stop()
             raise
@@ -223,14 +227,29 @@ class Broker(HasParts):
             services.create_task(parts.pulling.run())
             services.create_task(parts.transactions.run())
             services.create_task(parts.security.run())
+            if parts.security.enabled:
+                services.create_task(parts.topic_quotas.run(parts.log.read))
             services.create_task(self.kafka.run())
             if self.interfaces.tls is not None:
-                self._tls_reloader = TlsReloader(self.interfaces.tls, on_reload=parts.peers.renew_channels)
+                self._tls_reloader = TlsReloader(
+                    self.interfaces.tls,
+                    on_reload=self._on_certificate,
+                    on_refusal=self._on_refused_certificate,
+                )
                 services.create_task(self._tls_reloader.run())
+            if parts.audit_topic is not None:
+                services.create_task(parts.audit_topic.run())
             if parts.disk.reserve is not None:
                 services.create_task(parts.disk.run())
             if self._maintain:
                 services.create_task(parts.maintenance.run())
+
+    def _on_certificate(self) -> None:
+        self.parts.peers.renew_channels()
+        self.security.audit.certificate_reloaded(self.node_id, self.settings.tls_certificate)
+
+    def _on_refused_certificate(self, reason: str) -> None:
+        self.security.audit.certificate_refused(self.node_id, self.settings.tls_certificate, reason)
 
     def _make_refresh_requests(self) -> RefreshRequests:
         """Other brokers are called over TLS if clients are, with a proof of this broker's identity."""
@@ -255,6 +274,14 @@ class Broker(HasParts):
         with self.database.read() as tx:
             cluster_id = read_meta(tx, "cluster_id")
         await self.interfaces.serve(self.parts, cluster_id, self.why_not_ready)
+        self._report_insecure()
+
+    def _report_insecure(self) -> None:
+        """Whether the broker listens on what only the setting `insecure` allows."""
+        addresses = self.settings.insecure_listeners() if self._listen else []
+        self.metrics.security.insecure.set(1 if addresses else 0)
+        if addresses:
+            self.security.audit.insecure(self.node_id, ", ".join(addresses))
 
     # -- state ------------------------------------------------------------------------------------------------
 
@@ -308,6 +335,8 @@ class Broker(HasParts):
         await self.payloads.close()
         with contextlib.suppress(MillpondError):
             await self.maintenance.pause.trusts_clock()  # also stores a clock jump since the last check
+        if self.parts.audit_topic is not None:
+            await self.parts.audit_topic.close()
         await self.log.drain()
         self.store.close()  # otherwise running merges and large reads would continue, and delay the stop
         await self.log.stop()
@@ -330,7 +359,7 @@ class Broker(HasParts):
     async def produce(self, topic: str, *records: Record | bytes, partition: int = 0) -> AppendResult:
         """Append records to a topic, which is created if necessary. Returns when they are durable."""
         whole = [Record(value=each) if isinstance(each, bytes) else each for each in records]
-        placed = await self.messages.produce(topic, whole, partition)
+        placed = await self.messages.produce(topic, whole, partition, access=OPEN_ACCESS)
         return AppendResult(placed[0].offset, self._log_start(topic, partition), placed[0].timestamp)
 
     async def read(

@@ -50,6 +50,9 @@ class Interfaces:
         self._addresses = ClientAddresses(settings.address_limits(), clock, metrics.quotas)
         self.tls = _tls_of(settings)
         """The certificate of all interfaces; None if they are plain."""
+        if self.tls is not None:
+            expiry = metrics.security.certificate_seconds.labels(settings.tls_certificate)
+            expiry.set_function(self.tls.seconds_to_expiry)
         credentials = self.tls.grpc_credentials() if self.tls is not None else None
         self.kafka = KafkaServer(
             settings.kafka_limits(),
@@ -133,6 +136,7 @@ class Interfaces:
             node=node,
             owners=parts.owners,
             cluster=parts.cluster,
+            topic_changes=parts.topic_changes,
             security=parts.security,
             authenticator=parts.authenticator,
             max_reauth_ms=self._settings.max_reauth,

@@ -10,6 +10,7 @@ from millpond.catalog.database import Database
 from millpond.cluster import Membership
 from millpond.groups import Groups
 from millpond.log import Log, Transactions, Writer
+from millpond.log.topic_quotas import TopicQuotas
 from millpond.maintenance import Maintenance, resume
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
@@ -18,11 +19,14 @@ from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
 from millpond.security import SecurityView
+from millpond.security.audit import AUDIT_TOPIC, AuditLog
 from millpond.security.authenticator import Authenticator
 from millpond.security.gate import Gate
 from millpond.security.sessions import Sessions
 from millpond.service import (
     Administration,
+    AuditedTopicChanges,
+    AuditTopic,
     BrowserLogin,
     ClusterAdministration,
     MessageWriter,
@@ -89,9 +93,12 @@ class Parts:
     messages: MessageWriter
     payloads: PayloadTransfers
     poller: Poller
+    topic_changes: AuditedTopicChanges
     administration: Administration
     cluster: ClusterAdministration
     security: SecurityView
+    topic_quotas: TopicQuotas
+    audit_topic: AuditTopic | None
     authenticator: Authenticator
     gate: Gate
     sessions: Sessions
@@ -111,6 +118,7 @@ def build_parts(
     session, clock, metrics = base.session, base.clock, base.metrics
     topology = TopologyView()
     peers = Peers(topology, session, substitutes.make_refresh_requests(), may_exist=not base.sole_broker)
+    topic_quotas = TopicQuotas(lambda: security.quotas.stored)
     log = Log(
         base.database,
         base.store,
@@ -126,6 +134,7 @@ def build_parts(
         make_writer=substitutes.make_writer,
         random=substitutes.random,
         check_disk_space=base.disk.reserve.check if base.disk.reserve is not None else _has_space,
+        full_topics=topic_quotas.full,
     )
     owned_shards = OwnedShards(base.lease, topology, session)
     maintenance = Maintenance(
@@ -155,12 +164,18 @@ def build_parts(
         limits=settings.group_limits(),
         trusts_clock=maintenance.guard.trusts_clock,
     )
+    audit = AuditLog(clock, enabled=settings.security, metrics=metrics.security)
+    topic_changes = AuditedTopicChanges(log, audit, node_id)
+    audit_topic = _audit_topic(settings, base, log, node_id)
+    if audit_topic is not None:
+        audit.recorder = audit_topic.add
     owners = Owners(topology, session)
     workers = Workers()
     messages = MessageWriter(
         log,
         owners,
         workers,
+        topic_changes,
         clock=clock,
         auto_create_topics=settings.auto_create_topics,
         default_partitions=settings.default_partitions,
@@ -175,6 +190,7 @@ def build_parts(
         limits=settings.queue_limits(),
         metrics=metrics.queues,
         copy_body=payloads.copy,
+        create_topic=topic_changes.create_by_broker,
     )
     sessions = Sessions(log.read, log.write, clock=clock)
     security = SecurityView(
@@ -182,6 +198,8 @@ def build_parts(
         enabled=settings.security,
         super_users=settings.super_users,
         clock=clock,
+        audit=audit,
+        read_only_topics=[AUDIT_TOPIC] if settings.audit_topic else (),
         metrics=metrics.quotas,
         sessions=sessions,
     )
@@ -233,9 +251,14 @@ def build_parts(
         messages=messages,
         payloads=payloads,
         poller=Poller(log, owners, workers, limits=settings.service_limits()),
-        administration=Administration(log, groups, owners, default_partitions=settings.default_partitions),
-        cluster=ClusterAdministration(log, topology, peers, session),
+        topic_changes=topic_changes,
+        administration=Administration(
+            log, groups, owners, topic_changes, default_partitions=settings.default_partitions
+        ),
+        cluster=ClusterAdministration(log, topology, peers, session, audit),
         security=security,
+        topic_quotas=topic_quotas,
+        audit_topic=audit_topic,
         authenticator=authenticator,
         gate=gate,
         sessions=sessions,
@@ -250,6 +273,14 @@ def build_parts(
         security_administration=SecurityAdministration(
             log.write, security, clock=clock, iterations=settings.password_iterations
         ),
+    )
+
+
+def _audit_topic(settings: Settings, base: Foundation, log: Log, node_id: int) -> AuditTopic | None:
+    if not settings.audit_topic:
+        return None
+    return AuditTopic(
+        log, node_id=node_id, retention_ms=settings.audit_retention, metrics=base.metrics.security
     )
 
 
@@ -292,9 +323,11 @@ class HasParts:
         self.messages = parts.messages
         self.payloads = parts.payloads
         self.poller = parts.poller
+        self.topic_changes = parts.topic_changes
         self.administration = parts.administration
         self.cluster = parts.cluster
         self.security = parts.security
+        self.topic_quotas = parts.topic_quotas
         self.sessions = parts.sessions
         self.authenticator = parts.authenticator
         self.security_administration = parts.security_administration

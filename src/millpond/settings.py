@@ -7,12 +7,11 @@ values.
 
 import dataclasses
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from millpond.catalog.published_settings import PublishedSettings
 from millpond.frontends.kafka.limits import KafkaLimits
@@ -22,18 +21,21 @@ from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
-from millpond.model.addresses import WILDCARD_HOSTS, is_loopback, split_address
+from millpond.model.addresses import INTERFACES, WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.principals import Principal
-from millpond.model.urls import redacted_url
+from millpond.model.urls import has_secret, redacted_url
 from millpond.objects.disk_reserve import RESERVE_BYTES
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
 from millpond.security.addresses import AddressLimits
 from millpond.security.authenticator import AuthenticationSettings
-from millpond.security.oidc_settings import OPENID, OidcSettings, check_oidc
+from millpond.security.oidc_settings import OPENID, OidcSettings, checked_oidc
 from millpond.security.tls_files import NO_CLIENT_AUTH, TlsFiles
 from millpond.service.limits import PayloadLimits, ServiceLimits
+from millpond.setting_sources import RENAMED as RENAMED
+from millpond.setting_sources import RenamedSetting as RenamedSetting
+from millpond.setting_sources import read_file, with_current_names
 from millpond.setting_types import (
     ADDRESS,
     BUFFER,
@@ -64,9 +66,8 @@ from millpond.setting_types import (
 )
 
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
-RENAMED: Final[Mapping[str, str]] = {"store": "storage"}
-"""The current name of each setting that had another one. Flags, environment and file may still use the former
-name."""
+URLS: Final = ("catalog", "storage")
+"""Settings that may contain a password."""
 
 
 _LOG = LogLimits()
@@ -125,7 +126,10 @@ class Settings:
         "", ADDRESS, "Address that HTTP clients should connect to, if it differs from the listen address."
     )
     insecure: bool = _setting(
-        False, FLAG, "Allow listening on addresses other than loopback without security and TLS."
+        False,
+        FLAG,
+        "Allow listening on addresses other than loopback without security and TLS. The broker warns of it in its log, "
+        "its audit log and the metric `millpond_insecure`.",
     )
     tls: str = _setting(
         TLS_OFF,
@@ -160,6 +164,16 @@ class Settings:
         ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"),
         MECHANISMS,
         "SASL mechanisms that Kafka clients may use. PLAIN needs TLS, unless the broker listens on loopback.",
+    )
+    audit_topic: bool = _setting(
+        False,
+        FLAG,
+        "Write the audit log to the topic `__audit`, too. Clients may read it with READ; only brokers write it.",
+    )
+    audit_retention: int = _setting(
+        90 * 86_400_000,
+        DURATION_OR_UNLIMITED,
+        "Time for which the topic `__audit` keeps events; replaces the retention of the topic at the start.",
     )
     max_reauth: int = _setting(
         0,
@@ -286,16 +300,10 @@ class Settings:
         _KAFKA.connections_max, COUNT, "Maximum number of concurrent Kafka connections."
     )
     connections_per_address_max: int = _setting(
-        _ADDRESSES.open_max,
-        COUNT_OR_UNLIMITED,
-        "Maximum number of open Kafka and HTTP connections of one client address, or IPv6 /64 network; 20 times as "
-        "many for loopback addresses; 0 is unlimited.",
+        _ADDRESSES.open_max, COUNT_OR_UNLIMITED, "Maximum open connections of an address; 0 is unlimited."
     )
     connections_per_address_rate: int = _setting(
-        _ADDRESSES.per_second,
-        COUNT_OR_UNLIMITED,
-        "New Kafka and HTTP connections of one client address that are served per second; more wait. 20 times as many "
-        "for loopback addresses; 0 is unlimited. A quota `connection_creation_rate` replaces it.",
+        _ADDRESSES.per_second, COUNT_OR_UNLIMITED, "New connections of an address per second; 0 is unlimited."
     )
     disk_reserve: int = _setting(
         RESERVE_BYTES,
@@ -398,18 +406,10 @@ class Settings:
 
     def oidc(self) -> OidcSettings | None:
         """None if nothing of it is set. Raises `InvalidSettings` if it is incomplete."""
-        if not (self.oidc_issuer or self.oidc_client_id or self.oidc_client_secret or self.oidc_redirect_url):
-            return None
-        found = OidcSettings(
-            self.oidc_issuer,
-            self.oidc_client_id,
-            self.oidc_client_secret,
-            self.oidc_scopes,
-            self.oauth_subject_claim,
-            self.oidc_redirect_url,
+        client = (self.oidc_client_id, self.oidc_client_secret, self.oidc_scopes)
+        return checked_oidc(
+            OidcSettings(self.oidc_issuer, *client, self.oauth_subject_claim, self.oidc_redirect_url)
         )
-        check_oidc(found)
-        return found
 
     def kafka_limits(self) -> KafkaLimits:
         return KafkaLimits(connections_max=self.connections_max)
@@ -456,13 +456,28 @@ class Settings:
     def _check_secured(self, name: str, listen: str) -> None:
         if not self.security:
             reason = (
-                "other machines could reach it and clients do not authenticate; `millpond security init` sets up users "
-                "and TLS, and insecure=true allows it without them"
+                "other machines could reach it and clients do not authenticate; run `millpond security init` to set up "
+                "users and TLS, or allow it without them with `millpond serve --insecure` (the setting insecure=true)"
             )
             raise InvalidSettings(name=name, value=listen, reason=reason)
         if self.tls == TLS_OFF:
-            reason = "passwords would cross the network unencrypted; set tls=on, or tls=proxy behind a proxy"
+            reason = (
+                "passwords would cross the network unencrypted; set tls=on, or tls=proxy behind a proxy, or allow it "
+                "with `millpond serve --insecure` (the setting insecure=true)"
+            )
             raise InvalidSettings(name=name, value=listen, reason=reason)
+
+    def insecure_listeners(self) -> list[str]:
+        """The addresses that only the setting `insecure` allows."""
+        listens = [self.listens(interface) for interface in INTERFACES]
+        beyond = [each for each in listens if each and not is_loopback(split_address(each)[0])]
+        return beyond if not self.security or self.tls == TLS_OFF else []
+
+    def check_audit_topic(self) -> None:
+        """Raises `InvalidSettings` if the topic cannot be protected."""
+        if self.audit_topic and not self.security:
+            reason = "without security=on every client could write to it, and events would have no names"
+            raise InvalidSettings(name="audit_topic", value="true", reason=reason)
 
     def listens(self, interface: str) -> str:
         return {"kafka": self.kafka_listen, "grpc": self.grpc_listen, "http": self.http_listen}[interface]
@@ -522,15 +537,6 @@ def variable_of(name: str) -> str:
     return ENVIRONMENT_PREFIX + name.upper()
 
 
-class RenamedSetting(NamedTuple):
-    """A setting that was given under its former name."""
-
-    old: str
-    new: str
-    source: str
-    """Where it was given: `--set`, the environment variable, or the path of the file."""
-
-
 def load(
     flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -542,56 +548,34 @@ def load(
     Former names are replaced within each source before the sources are merged, so that precedence depends on the
     source and not on the name. `on_renamed` receives each use of a former name."""
     sources: tuple[tuple[Mapping[str, str], Callable[[str], str]], ...] = (
-        (_from_file(file), lambda _: str(file)),
+        (read_file(file), lambda _: str(file)),
         (_from_environment(os.environ if environment is None else environment), variable_of),
         (flags or {}, lambda _: "--set"),
     )
-    _check_flags(flags or {})
     given: dict[str, str] = {}
     for values, source_of in sources:
-        given |= _with_current_names(values)
+        given |= with_current_names(values)
         for old in filter(values.__contains__, RENAMED):
             on_renamed(RenamedSetting(old, RENAMED[old], source_of(old)))
+    _check_flags(flags or {})
     return Settings(**{name: _parse(name, text) for name, text in given.items()})
 
 
 def _check_flags(flags: Mapping[str, str]) -> None:
-    for name in filter(Settings.__dataclass_fields__.__contains__, flags):
-        if kind_of(name) is SECRET:
-            reason = f"other users of the machine can see options; set {variable_of(name)}, or use the settings file"
-            raise InvalidSettings(name=name, value=HIDDEN, reason=reason)
-
-
-def _with_current_names(given: Mapping[str, str]) -> dict[str, str]:
-    """The values of one source under their current names. Both names with different values are refused: the broker
-    must not guess which data it opens. An empty value is as good as none."""
-    current = {name: text for name, text in given.items() if name not in RENAMED}
-    for old, new in RENAMED.items():
-        if old not in given:
-            continue
-        former = given[old]
-        if former and current.get(new) not in (None, "", former):
-            reason = f"`{new}` is set too, to another value; remove `{old}`"
-            raise InvalidSettings(name=old, value=redacted_url(former), reason=reason)
-        current[new] = current.get(new) or former
-    return current
+    for name, text in flags.items():
+        current = RENAMED.get(name, name)
+        is_secret = current in Settings.__dataclass_fields__ and kind_of(current) is SECRET
+        if (is_secret and text) or (current in URLS and has_secret(text)):
+            reason = (
+                "other users of the machine can see the secret in an option; set "
+                f"{variable_of(current)}, or use the settings file"
+            )
+            raise InvalidSettings(name=name, value=HIDDEN if is_secret else redacted_url(text), reason=reason)
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     known = {variable_of(name): name for name in (*names(), *RENAMED)}
     return {known[key]: value for key, value in environment.items() if key in known}
-
-
-def _from_file(file: Path | None) -> dict[str, str]:
-    if file is None:
-        return {}
-    try:
-        content = tomllib.loads(file.read_text())
-    except OSError as error:
-        raise InvalidSettings(name="--config", value=str(file), reason=error.strerror) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidSettings(name="--config", value=str(file), reason=f"it is not TOML: {error}") from error
-    return {name: str(value) for name, value in content.items()}
 
 
 def _parse(name: str, text: str) -> Any:

@@ -1,5 +1,4 @@
-"""Real clients that authenticate: with each mechanism, with the right and the wrong password. What they may do then is
-decided by ACLs."""
+"""Users and ACLs that an administrator manages with a Kafka client. Without TLS, as on this machine only."""
 
 from contextlib import closing
 
@@ -13,18 +12,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.clients.sasl_clients import (
-    ITERATIONS,
-    MECHANISMS,
-    SECONDS_MAX,
-    TOPIC,
-    Confluent,
-    Refused,
-    every_client,
-    start,
-)
-
-every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS)
+from tests.clients.secured_clients import FORBIDDEN, ITERATIONS, SECONDS_MAX, TOPIC, Confluent, Login, start
 
 
 @pytest.fixture(scope="module")
@@ -34,27 +22,11 @@ def server(tmp_path_factory):
     broker.stop()
 
 
-@every_client
-@every_mechanism
-def test_with_the_right_password_a_client_does_what_its_acls_allow(server, client, mechanism):
-    with closing(client(server.address, mechanism)) as connected:
-        assert connected.send(TOPIC, b"v") == 0
-        assert connected.read(TOPIC, 1) == [b"v"]
-        assert connected.send("forbidden", b"v") == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
-
-
-@every_client
-@every_mechanism
-def test_with_the_wrong_password_a_client_is_refused(server, client, mechanism):
-    with pytest.raises(Refused), closing(client(server.address, mechanism, "wrong")) as connected:
-        connected.send(TOPIC, b"v")
-
-
 def test_an_administrator_manages_acls_and_users_with_librdkafka(server):
-    settings = Confluent(server.address, "SCRAM-SHA-512", user="admin").config
+    settings = Confluent(server.address, Login("SCRAM-SHA-512", user="admin")).config
     admin = AdminClient(settings)
     binding = AclBinding(
-        *(ResourceType.TOPIC, "forbidden", ResourcePatternType.LITERAL),
+        *(ResourceType.TOPIC, FORBIDDEN, ResourcePatternType.LITERAL),
         *("User:bob", "*", AclOperation.WRITE, AclPermissionType.ALLOW),
     )
     for created in admin.create_acls([binding]).values():
@@ -68,6 +40,6 @@ def test_an_administrator_manages_acls_and_users_with_librdkafka(server):
     )
     for altered in admin.alter_user_scram_credentials([upsertion]).values():
         altered.result(SECONDS_MAX)
-    with closing(Confluent(server.address, "SCRAM-SHA-256", "secret", "bob")) as bob:
-        assert bob.send("forbidden", b"v") == 0
+    with closing(Confluent(server.address, Login("SCRAM-SHA-256", "bob", "secret"))) as bob:
+        assert bob.send(FORBIDDEN, b"v") == 0
         assert bob.send(TOPIC, b"v") == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED

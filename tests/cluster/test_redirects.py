@@ -8,6 +8,7 @@ import pytest
 from tests.ledger import Ledger
 
 from millpond import AsyncAdmin, AsyncConsumer, AsyncProducer
+from millpond.security import OPEN_ACCESS
 from millpond.testing import running_broker
 
 COUNT = 1_000
@@ -29,7 +30,7 @@ def cluster(postgres_url, tmp_path):
 
 async def move_all(first, second, count):
     """Everything to the second broker."""
-    await first.cluster.drain(first.node_id)
+    await first.cluster.drain(first.node_id, access=OPEN_ACCESS)
     async with asyncio.timeout(30):
         while len(second.log.partitions()) < count:
             await asyncio.sleep(0.01)

@@ -21,6 +21,7 @@ from tests.shards import owned_shards
 
 from millpond.client import AsyncAdmin, AsyncConsumer, AsyncProducer, AsyncPublisher, AsyncSubscriber
 from millpond.model.errors import InvalidRequest
+from millpond.security import OPEN_ACCESS
 from millpond.service import PollRequest
 
 pytestmark = pytest.mark.usefixtures("no_read_timeout")
@@ -146,11 +147,11 @@ async def test_kafka_clients_go_on_while_everything_moves_from_one_broker_to_the
 
     work = asyncio.gather(send(), read())
     for broker in near.brokers:
-        await broker.cluster.drain(broker.node_id)
+        await broker.cluster.drain(broker.node_id, access=OPEN_ACCESS)
         await eventually(lambda broker=broker: _owns_nothing(broker), "drained")
         before = len(sent)
         await eventually(lambda before=before: _longer(sent, before + 20), "it goes on")
-        await broker.cluster.drain(broker.node_id, undo=True)
+        await broker.cluster.drain(broker.node_id, undo=True, access=OPEN_ACCESS)
         await near.settled()
     stop.set()
     async with asyncio.timeout(SECONDS_MAX):
@@ -283,11 +284,11 @@ async def test_the_client_library_follows_partitions_that_move(near, orders):
     values = []
     async with AsyncProducer(orders, address=near.addresses("grpc")[0]) as producer:
         for broker in near.brokers:
-            await broker.cluster.drain(broker.node_id)
+            await broker.cluster.drain(broker.node_id, access=OPEN_ACCESS)
             for number in range(PARTITIONS):
                 values.append(b"%d" % len(values))
                 await producer.send(values[-1], partition=number)
-            await broker.cluster.drain(broker.node_id, undo=True)
+            await broker.cluster.drain(broker.node_id, undo=True, access=OPEN_ACCESS)
             await near.settled()
     async with AsyncConsumer(orders, address=near.addresses("grpc")[1]) as consumer:
         found = []

@@ -191,6 +191,16 @@ TWINS = (
     Twin("processes/test_chaos.py", (SIMULATION,), "ack_before_commit"),
     Twin("processes/test_partitions.py", (SIMULATION,), "ack_before_commit"),
     Twin("processes/test_rolling.py", (SIMULATION,), "commit_out_of_order"),
+    Twin(
+        "processes/test_rotation.py",
+        ("tests/unit/frontends/kafka/test_sasl.py", "tests/clients/test_own_logins.py"),
+        mutant(
+            "an idle connection keeps a revoked credential until the next sweep",
+            "frontends/kafka/server.py",
+            "if self._connections and self.authentication.view.version != self._swept_version:",
+            "if False:",
+        ),
+    ),
     Twin("processes/test_zombie.py", (SIMULATION,), "no_epoch_compare"),
     Twin(
         "processes/test_workers.py",
@@ -262,6 +272,29 @@ TWINS = (
             "examples/declarative/transformations/orders.py",
             '"subscribe", "orders"',
             '"subscribe", "large-orders"',
+        ),
+    ),
+    Twin(
+        "security/test_slow_handshakes.py",
+        (
+            "tests/unit/security/test_listener.py::test_handshakes_of_one_address_are_limited",
+            "tests/unit/security/test_listener.py::test_silent_clients_do_not_keep_others_out",
+        ),
+        mutant(
+            "the handshakes of one address are not limited",
+            "security/listener.py",
+            "len(of_network) >= self._limits.per_address_max or",
+            "len(of_network) < 0 or",
+        ),
+    ),
+    Twin(
+        "security/test_timing.py",
+        ("tests/unit/security/test_scram.py", "tests/unit/security/test_plain.py"),
+        mutant(
+            "nothing is read in place of the credential of an unknown user",
+            "security/scram.py",
+            "self._look_up(other if self._stored is None else absent)",
+            "self._look_up(absent)",
         ),
     ),
     Twin(

@@ -8,6 +8,7 @@ import time
 import pytest
 from peers.programs import Program
 from tests.peers.support import available, eventually, json_lines, said, shows
+from tests.unit.cli.secured_trial import secured_trial
 
 from peers import programs
 
@@ -114,3 +115,12 @@ def test_waits_for_what_comes_next(kcat, bootstrap, prefix):
             assert reader.stdout.read().strip() == "new"
         finally:
             reader.kill()
+
+
+@shows(CLIENT, "connects by following what `millpond security init` prints: TLS, SASL")
+def test_follows_what_security_init_prints(kcat, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{os.path.dirname(kcat.command[0])}:{os.environ['PATH']}")
+    for name, value in kcat.environment.items():
+        monkeypatch.setenv(name, value)
+    with secured_trial(tmp_path) as trial:
+        assert trial.paste(trial.block("librdkafka")) == "hello\n"

@@ -10,6 +10,7 @@ from millpond.broker import Broker
 from millpond.model.ids import TopicPartition
 from millpond.queues import Deliveries, PartitionLost, Revocation
 from millpond.records import Record
+from millpond.security import OPEN_ACCESS
 from millpond.settings import Settings
 
 QUICK = {"ack_timeout_ms": 60_000, "backoff_ms": 20, "backoff_max_ms": 100}
@@ -129,7 +130,7 @@ class Stage:
 
     async def publish(self, *values, key=None, topic="orders", partition=0, headers=()):
         records = [Record(value, key, headers) for value in values]
-        return await self.broker.messages.produce(topic, records, partition)
+        return await self.broker.messages.produce(topic, records, partition, access=OPEN_ACCESS)
 
     async def floor(self, name="billing", topic="orders", partition=0, member=""):
         """As it is stored."""

@@ -8,6 +8,7 @@ from tests.queues.conftest import WAIT_SECONDS_MAX, gated, queue_of, values
 from millpond.model.errors import InvalidRecord, MillpondError, SubscriptionReplaced, UnknownTopic
 from millpond.queues import AckResult
 from millpond.records import Record
+from millpond.security import OPEN_ACCESS
 from millpond.service import NewMessage
 
 OK = AckResult.OK
@@ -15,7 +16,7 @@ OK = AckResult.OK
 
 async def batches(stage, *produced, topic="out", key=None):
     made, _ = await stage.broker.messages.batches_of(
-        [NewMessage(topic, None, Record(value, key)) for value in produced]
+        [NewMessage(topic, None, Record(value, key)) for value in produced], access=OPEN_ACCESS
     )
     return made
 

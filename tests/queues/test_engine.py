@@ -19,6 +19,7 @@ from millpond.queues import AckResult, StartAt, SubscriptionStart
 from millpond.queues.ackids import AckIdCodec, from_text, to_text
 from millpond.queues.active_subscriptions import CHECK_EVERY_S
 from millpond.records import Record, build_batch
+from millpond.security import OPEN_ACCESS
 from millpond.service import NewMessage
 
 OK, STALE, UNKNOWN, NOT_OWNER = AckResult.OK, AckResult.STALE, AckResult.UNKNOWN, AckResult.NOT_OWNER
@@ -522,7 +523,7 @@ async def test_consume_and_produce_is_one_thing(stage):
 
     async def commit(deliveries, *produced):
         batches, _ = await stage.broker.messages.batches_of(
-            [NewMessage("out", None, Record(value)) for value in produced]
+            [NewMessage("out", None, Record(value)) for value in produced], access=OPEN_ACCESS
         )
         ids = [each.ack_id for each in deliveries]
         return (await queues.commit("orders", "billing", "worker", ids, batches))[0]

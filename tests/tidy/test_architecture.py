@@ -41,12 +41,20 @@ PUBLIC = {
         *("InvalidTopicName", "MillpondError", "NotCoordinator", "NotFound", "NotOwner", "ObjectMissing"),
         *("OffsetOutOfRange", "OutOfOrderSequence", "OutcomeUnknown", "Overloaded", "PartitionHalted"),
         *("PayloadExists", "PayloadTooLarge", "PayloadsNotTaken", "ProducerFenced", "RecordTooLarge"),
-        *("StaleDelivery", "Stopping", "StoreFull", "StoreUnavailable", "SubscriptionBusy"),
+        *(
+            "StaleDelivery",
+            "Stopping",
+            "StorageQuotaExceeded",
+            "StoreFull",
+            "StoreUnavailable",
+            "SubscriptionBusy",
+        ),
         *("SubscriptionDiffers", "SubscriptionExists", "SubscriptionReplaced", "TimedOut", "TopicExists"),
         *("TopicReplaced", "Unavailable", "UnknownConsumer", "UnknownGroup", "UnknownPartition"),
         *("UnknownPayload", "UnknownSubscription", "UnknownTopic", "Unreachable", "UnreadableBatch"),
         *(
             "UnsupportedCompression",
+            "QuotaExceeded",
             "WriterDead",
             "AuthenticationFailed",
             "NotAuthenticated",
@@ -63,10 +71,11 @@ PUBLIC = {
         *("Delivery", "Metadata", "Outcome", "Publisher", "Subscriber", "Subscription", "Transaction"),
         *("SubscriptionConsumer", "SubscriptionKey", "SubscriptionPartition", "SubscriptionState"),
         *("Cluster", "ClusterBroker", "Tls"),
-        *("AclEntry", "CreatedToken", "TokenDescription", "UserDescription"),
+        *("AclEntry", "CreatedToken", "QuotaDescription", "TokenDescription", "UserDescription"),
     ],
     millpond.service: [
         *("Administration", "GroupDetails", "GroupPartition", "MessageWriter", "Owners", "StoredMessage"),
+        *("BrowserLogin", "OidcCallback"),
         *(
             "PartitionDescription",
             "PollRequest",
@@ -87,6 +96,8 @@ PUBLIC = {
             "TransferTarget",
             "NewMessage",
             "AppendIndex",
+            "AuditTopic",
+            "AuditedTopicChanges",
         ),
         *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "Leader"),
     ],
@@ -252,6 +263,7 @@ BROKERS_OWN = {
     "ExtentsChanged",
     "FencedInstance",
     "GroupFull",
+    "IdentityProviderUnavailable",
     "IllegalGeneration",
     "InconsistentProtocol",
     "InvalidProducerIdMapping",
@@ -273,7 +285,7 @@ BROKERS_OWN = {
     "UnstableOffsets",
 }
 """Errors that no call of the client library raises: of brokers that start, of Kafka's group protocol and transactions,
-and of the store inside a broker."""
+of the store inside a broker, and of logins with a browser."""
 
 
 def test_every_error_is_public_or_a_brokers_own():

@@ -1,5 +1,6 @@
 """The documents: generated pages are up to date, links lead somewhere, and nothing names the machine it was made on."""
 
+import dataclasses
 import importlib.util
 import re
 import subprocess
@@ -12,6 +13,7 @@ from tests.peers.times.known import KNOWN_DIFFERENCES
 
 from millpond import settings
 from millpond.model.configs import DEFINITIONS
+from millpond.security.listener import HandshakeLimits
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"
@@ -70,6 +72,24 @@ def test_every_metric_is_described_and_named_for_the_product():
         assert f"| `{metric._name}` |" in page
         assert metric._name.startswith("millpond_")
         assert metric._documentation.endswith(".")
+
+
+def test_every_limit_of_security_is_listed():
+    """A constant of `security/` whose name says that it is a limit, and every field of its limits."""
+    listed = {limit.code for limits in GENERATOR.SECURITY_LIMITS.values() for limit in limits}
+    source = ROOT / "src/millpond"
+    paths = [*sorted((source / "security").glob("*.py")), source / "catalog/security.py"]
+    pattern = re.compile(r"^([A-Z]\w*_M(?:AX|IN)): Final", re.MULTILINE)
+    found = {
+        f"{path.parent.name}.{path.stem}.{name}"
+        for path in paths
+        for name in pattern.findall(path.read_text())
+    }
+    fields = {
+        f"security.listener.HandshakeLimits.{each.name}" for each in dataclasses.fields(HandshakeLimits)
+    }
+    assert found | fields <= listed
+    assert len(found) > 20
 
 
 def test_every_kafka_request_is_described_with_its_key_and_versions():

@@ -66,6 +66,7 @@ def test_its_sections_come_in_the_order_a_newcomer_needs() -> None:
         "Twelve lines of Python",
         "Beside other systems",
         "Measured beside Apache Kafka",
+        "Security",
         "Limits",
         "Status",
         "Read on",

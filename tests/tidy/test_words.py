@@ -9,7 +9,7 @@ from tests.tidy.test_documents import files
 ROOT = Path(__file__).parents[2]
 READ_BY_STRANGERS = (
     *("src/", "docs/", "proto/", "benchmarks/", "examples/", "peers/"),
-    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "compose.yaml"),
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "compose.yaml"),
 )
 QUOTED = re.compile(r"^```.*?^```$|`[^`\n]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 """Code and addresses in a document, whose words are names."""

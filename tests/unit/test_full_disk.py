@@ -7,6 +7,7 @@ from millpond.log import FetchRequest
 from millpond.model.errors import CatalogFull, MillpondError, StoreFull, Unavailable
 from millpond.objects.disk_reserve import RELEASED, RESERVE, DiskSpace, Reserve
 from millpond.records import Record, build_batch
+from millpond.security import OPEN_ACCESS
 from millpond.settings import Settings
 from millpond.testing import Faults, running_broker
 
@@ -148,7 +149,7 @@ async def test_a_produce_that_is_refused_for_want_of_room_creates_no_topic(broke
     broker.reserve.renew = lambda: None
     broker.reserve.release()
     with pytest.raises(StoreFull):
-        await broker.messages.produce("brand-new", [Record(b"x")])
+        await broker.messages.produce("brand-new", [Record(b"x")], access=OPEN_ACCESS)
     assert not broker.log.topics.knows("brand-new")
 
 

@@ -1,7 +1,7 @@
 """The append row of each partition: its owner, and where its log starts and ends."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.errors import OffsetOutOfRange, UnknownPartition
@@ -21,6 +21,10 @@ CLAIM_ALL: Final = f"""
 CLAIM: Final = f"""
     UPDATE partitions SET owner = ?, epoch = epoch + 1, {MOVED} WHERE topic_id = ? AND partition = ? RETURNING epoch
 """  # noqa: S608  # our own text
+STORED: Final = """
+    SELECT t.id, t.name, sum(p.bytes) FROM topics t JOIN partitions p ON p.topic_id = t.id
+    WHERE t.deleted_at IS NULL GROUP BY t.id, t.name ORDER BY t.name
+"""
 ADVANCE: Final = """
     UPDATE partitions SET log_start = ? WHERE topic_id = ? AND partition = ? AND log_start < ? AND end_offset >= ?
     RETURNING log_start
@@ -51,6 +55,17 @@ def owned_by(tx: CatalogTransaction, owner: str) -> list[PartitionRow]:
 
 def of_topic(tx: CatalogTransaction, topic_id: TopicId) -> list[PartitionRow]:
     return [_row(row) for row in tx.rows(OF_TOPIC, (topic_id,))]
+
+
+class StoredTopic(NamedTuple):
+    id: TopicId
+    name: str
+    bytes: int
+
+
+def stored_bytes(tx: CatalogTransaction) -> list[StoredTopic]:
+    """The bytes of all partitions of each topic, ordered by name."""
+    return [StoredTopic(TopicId(bytes(row[0])), row[1], int(row[2])) for row in tx.rows(STORED)]
 
 
 def claim_all(tx: CatalogTransaction, owner: str) -> int:

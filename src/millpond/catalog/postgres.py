@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from millpond.catalog.database import Parameters, Row
-from millpond.catalog.schema import migrate
+from millpond.catalog.schema import is_current, migrate
 from millpond.model.errors import (
     CatalogUnavailable,
     CorruptCatalog,
@@ -172,12 +172,20 @@ class PostgresDatabase:
         return due
 
     def migrate(self) -> None:
+        """Without anything to do it changes nothing, so that a role may call it that must not create tables."""
+        if self._is_migrated():
+            return
         with self.write() as tx:
             tx.disable_lock_timeout()
             tx.rows("SELECT pg_advisory_xact_lock(?)", (MIGRATION_LOCK,))
             if self._schema is not None:
                 tx.rows(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
             migrate(tx, dialect="postgres")
+
+    def _is_migrated(self) -> bool:
+        with self.read() as tx:
+            exists = tx.rows("SELECT to_regclass('meta') IS NOT NULL")[0][0]
+            return bool(exists) and is_current(tx)
 
     def close(self) -> None:
         self._pool.close()
@@ -244,6 +252,14 @@ def _errors_translated() -> Iterator[None]:
         yield
     except (errors.DataCorrupted, errors.IndexCorrupted) as error:
         raise CorruptCatalog(reason=str(error)) from error
+    except errors.InsufficientPrivilege as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidSettings(
+            f"The role of this process in PostgreSQL lacks a privilege: {reason}. Grant it, or use another role.",
+            name="catalog",
+            value="",
+            reason=reason,
+        ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError, errors.TransactionRollback) as error:
         raise CatalogUnavailable(reason=str(error)) from error
     except (errors.ReadOnlySqlTransaction, errors.IdleInTransactionSessionTimeout) as error:

@@ -261,6 +261,15 @@ def migrate(tx: CatalogTransaction, *, dialect: Dialect) -> None:
         _apply(tx, version, statements, dialect)
 
 
+def is_current(tx: CatalogTransaction) -> bool:
+    """Whether `migrate` has nothing to do, and this code may use the schema."""
+    meta: dict[str, str] = dict(
+        tx.rows("SELECT name, value FROM meta WHERE name IN ('schema_version', 'min_code_version')")
+    )
+    current, needed = (int(meta.get(name, "0")) for name in ("schema_version", "min_code_version"))
+    return current >= CODE_VERSION and needed <= CODE_VERSION
+
+
 def _apply(tx: CatalogTransaction, version: int, statements: tuple[str, ...], dialect: Dialect) -> None:
     for statement in statements:
         tx.rows(_in_dialect(statement, dialect))

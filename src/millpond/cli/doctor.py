@@ -1,7 +1,8 @@
 """`millpond doctor`: checks for common problems before they cause a failure, and says what to do about them.
 
-The checks are in `checks.py` (this machine and its settings) and `ports.py` (what listens on each port). They
-change nothing, apart from a small file in the data directory that is removed again.
+The checks are in `checks.py` (this machine and its settings), `security_checks.py` (certificates, files with secrets,
+weak settings) and `ports.py` (what listens on each port). They change nothing, apart from a small file in the data
+directory that is removed again.
 """
 
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from millpond.cli import checks, ports
+from millpond.cli import checks, ports, security_checks
 from millpond.cli.checks import CheckResult
 from millpond.cli.connection import ClientOptions, client_options
 from millpond.cli.main import EXIT_FAILED
@@ -41,7 +42,7 @@ def doctor(
     except MillpondError as error:
         findings.append(CheckResult("settings", "problem", str(error), "`millpond settings` shows them all"))
     else:
-        findings += _of(settings, client_options(is_own_address=True))
+        findings += _of(settings, config, client_options(is_own_address=True))
     problems = sum(each.status == "problem" for each in findings)
     if as_json:
         print_json({"problems": problems, "findings": [asdict(each) for each in findings]})
@@ -51,12 +52,13 @@ def doctor(
         context.exit(EXIT_FAILED)
 
 
-def _of(settings: Settings, options: ClientOptions) -> list[CheckResult]:
+def _of(settings: Settings, config: Path | None, options: ClientOptions) -> list[CheckResult]:
     return [
         CheckResult("settings", "ok", "they can be read"),
         *checks.of_limits(settings.connections_max),
         *(checks.of_data_dir(settings.data_dir) if settings.uses_data_dir() else []),
         *checks.of_storage_and_catalog(settings),
+        *security_checks.of_security(settings, config),
         *ports.check_interface_ports(settings, options),
     ]
 

@@ -51,6 +51,7 @@ COMMANDS: Final = {
     "user": "List users, set their passwords, and delete them.",
     "token": "List, create and delete API tokens.",
     "acl": "List, create and delete ACLs: what users may do.",
+    "quota": "List, set and delete quotas: how fast clients may be.",
     "context": "Named clusters: their address, TLS and credentials.",
     "settings": "Show every setting, its effective value, and what it does.",
     "completion": "Print the completion script for a shell.",

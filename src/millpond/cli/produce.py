@@ -22,7 +22,7 @@ from millpond.cli.messages import ParsedMessage, from_line
 from millpond.cli.options import broker_options, json_option, name_and_value
 from millpond.cli.output import Stopwatch, count_text, print_note, stderr_is_terminal
 from millpond.client import Placed, Producer, Sent
-from millpond.model.errors import InvalidInput, InvalidTopicName, MillpondError
+from millpond.model.errors import AuthenticationFailed, InvalidInput, InvalidTopicName, MillpondError
 from millpond.model.ids import check_topic_name
 from millpond.records import Header
 
@@ -205,6 +205,7 @@ class InFlightMessages:
         self._waiting: deque[InFlightMessage] = deque()
         self._waiting_bytes = 0
         self._can_continue = True
+        self._is_unauthenticated = False
 
     def send(self, piece: InputChunk, interruption: Interruption) -> bool:
         """Send the messages. Returns whether to continue. It waits for the result of the first message, so
@@ -275,10 +276,18 @@ class InFlightMessages:
             self._can_continue = False
         if self._report is not None:
             self._print({"source": location, "error": type(error).__name__, "message": str(error)})
-        if self.refused <= REFUSALS_SHOWN_MAX:
+        if isinstance(error, AuthenticationFailed):
+            self._note_not_authenticated(error)
+        elif self.refused <= REFUSALS_SHOWN_MAX:
             print_note(f"millpond: {location} was refused: {sentence_of(error)}")
         elif self.refused == REFUSALS_SHOWN_MAX + 1:
             print_note("millpond: more were refused; only the first are shown")
+
+    def _note_not_authenticated(self, error: AuthenticationFailed) -> None:
+        """Once, because it is not about one of the messages."""
+        if not self._is_unauthenticated:
+            print_note(f"millpond: {sentence_of(error)}")
+        self._is_unauthenticated = True
 
     def _print(self, facts: dict[str, object]) -> None:
         assert self._report is not None, "a report is written"

@@ -10,8 +10,8 @@ import click
 
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.cli.output import print_json
+from millpond.cli.security_snippets import ADMIN, snippets
 from millpond.cli.suggestions import SuggestingGroup
-from millpond.model.addresses import split_address
 
 if TYPE_CHECKING:
     from millpond.security.development_ca import DevelopmentFiles
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER: Final = Path("millpond-security")
 CONFIG_NAME: Final = "millpond.toml"
-ADMIN: Final = "admin"
 CreateAdmin = Callable[["Settings"], str]
 """Creates the user `admin` in the catalog and returns its password."""
 
@@ -160,8 +159,7 @@ def _facts(result: InitResult) -> dict[str, str]:
 
 def _text(result: InitResult, settings: "Settings") -> str:
     ca = result.files.ca
-    kafka, grpc, http = (_address(settings, name) for name in ("kafka", "grpc", "http"))
-    return f"""\
+    created = f"""\
 Created in {ca.parent}:
   {ca.name:<16} certificate of the development CA, for clients
   {result.files.ca_key.name:<16} key of the CA: keep it secret
@@ -169,48 +167,9 @@ Created in {ca.parent}:
   {result.files.key.name:<16} key of the broker: keep it secret
   {result.config.name:<16} settings
 
-User {ADMIN}, password (shown only now): {result.password}
-
-Start the broker:
-  millpond serve --config {result.config}
-
-Command line (keep the password in the file {ADMIN}.password, which only you can read):
-  millpond context set local --address {grpc} --tls-ca {ca} \\
-    --username {ADMIN} --password-file {ADMIN}.password
-  millpond context use local
-
-Python (Millpond's own client library):
-  Producer("greetings", address="{grpc}", tls="{ca}", username="{ADMIN}", password=PASSWORD)
-
-Python (kafka-python):
-  KafkaProducer(bootstrap_servers="{kafka}", security_protocol="SASL_SSL", ssl_cafile="{ca}",
-                sasl_mechanism="SCRAM-SHA-512", sasl_plain_username="{ADMIN}", sasl_plain_password=PASSWORD)
-
-librdkafka, from 2.6.1 on (older versions: sasl.mechanism=PLAIN, because their SCRAM is refused):
-  bootstrap.servers={kafka}
-  security.protocol=SASL_SSL
-  ssl.ca.location={ca}
-  sasl.mechanism=SCRAM-SHA-512
-  sasl.username={ADMIN}
-  sasl.password=PASSWORD
-
-Java:
-  bootstrap.servers={kafka}
-  security.protocol=SASL_SSL
-  ssl.truststore.type=PEM
-  ssl.truststore.location={ca}
-  sasl.mechanism=SCRAM-SHA-512
-  sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
-    username="{ADMIN}" password="PASSWORD";
-
-curl (asks for the password):
-  curl --cacert {ca} --user {ADMIN} https://{http}/topics"""
-
-
-def _address(settings: "Settings", interface: str) -> str:
-    """Where clients reach the broker."""
-    listen = settings.listens(interface)
-    return settings.advertised(interface) or f"localhost:{split_address(listen)[1] if listen else 0}"
+User {ADMIN}, password (shown only now): {result.password}"""
+    blocks = (f"{each.title}\n\n{each.text}" for each in snippets(settings, result.config, ca))
+    return "\n\n".join((created, *blocks))
 
 
 security = security_commands(_create_admin, _reset_admin)

@@ -66,6 +66,12 @@ logger = logging.getLogger(__name__)
     "restarted.",
 )
 @click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow listening on addresses other than loopback without security and TLS: every client of the network has "
+    "access. The same as the setting insecure=true.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(list(FORMATS), case_sensitive=False),
     help="Format of the log on stderr: text, or one JSON object per line.",
@@ -94,6 +100,7 @@ def serve(
     storage: str | None,
     advertise: str | None,
     workers: int | None,
+    insecure: bool,
     log_format: str | None,
     trust_clock: bool,
     supervised: bool,
@@ -113,6 +120,7 @@ def serve(
         "catalog": catalog,
         "storage": storage,
         "log_format": log_format,
+        "insecure": "true" if insecure else None,
     }
     renamed: list[RenamedSetting] = []
     settings = load_settings(data_dir, config, assignments, renamed.append, **given, **advertised(advertise))

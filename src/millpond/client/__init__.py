@@ -30,6 +30,7 @@ from millpond.client.security import Tls
 from millpond.client.security_administration import (
     AclEntry,
     CreatedToken,
+    QuotaDescription,
     TokenDescription,
     UserDescription,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "Polled",
     "Producer",
     "Publisher",
+    "QuotaDescription",
     "Sent",
     "Subscriber",
     "Subscription",

@@ -125,8 +125,8 @@ class BrokerDescription:
 
 
 class AsyncAdmin(SubscriptionCalls, ClusterCalls, SecurityCalls):
-    """Creates, describes, changes and deletes topics, groups, subscriptions, users, API tokens and ACLs, and describes
-    brokers.
+    """Creates, describes, changes and deletes topics, groups, subscriptions, users, API tokens, ACLs and quotas, and
+    describes brokers.
 
     A broker acts on a create or delete request at most once. If the response is lost, the call raises
     `OutcomeUnknown` or `TimedOut`: check the state before you repeat it.

@@ -16,7 +16,7 @@ from google.protobuf.message import Message as Proto
 from google.protobuf.message_factory import GetMessageClass
 
 from millpond.client import arguments, forks
-from millpond.client.errors import error_of, redirect_of
+from millpond.client.errors import error_of, redirect_of, retry_delay_s
 from millpond.client.security import SecurityArguments
 from millpond.client.sources import ServerAddresses, resolve
 from millpond.model.errors import (
@@ -24,6 +24,7 @@ from millpond.model.errors import (
     NotCoordinator,
     NotOwner,
     OutcomeUnknown,
+    QuotaExceeded,
     Stopping,
     TimedOut,
     Unreachable,
@@ -59,14 +60,15 @@ NO_ARGUMENTS: Final = SecurityArguments()
 
 
 class Pauses:
-    """The delay before the next attempt: longer each time, up to a second."""
+    """The delay before the next attempt: longer each time, up to a second, or what the broker says."""
 
     def __init__(self) -> None:
         self._next_s = BACKOFF_MIN_S
 
-    def take(self) -> float:
+    def take(self, *errors: MillpondError) -> float:
+        """`errors` are those of the last attempt."""
         pause, self._next_s = self._next_s, min(self._next_s * 2, BACKOFF_MAX_S)
-        return pause
+        return max(pause, *map(retry_delay_s, errors), 0.0)
 
 
 class Connections:
@@ -149,7 +151,8 @@ class Connections:
         address: str = "",
     ) -> ProtoResponse:
         """Like `call`, for requests that must not take effect twice. They are sent again only if they certainly had
-        no effect: there was no connection yet, or the broker responded that it is not the owner."""
+        no effect: there was no connection yet, or the broker responded that it is not the owner, or that a quota is
+        exceeded."""
         is_sent = False
 
         async def attempt(address: str, left_s: float) -> ProtoResponse:
@@ -162,7 +165,9 @@ class Connections:
             return await self.call_once(service, name, request, response, address=address, timeout_s=left_s)
 
         def may_repeat(error: MillpondError) -> bool:
-            return isinstance(error, NotOwner | NotCoordinator) or (error.retriable and not is_sent)
+            return isinstance(error, NotOwner | NotCoordinator | QuotaExceeded) or (
+                error.retriable and not is_sent
+            )
 
         try:
             return await self._call_with_retries(attempt, may_repeat, address)
@@ -189,7 +194,7 @@ class Connections:
                 return await attempt(address, deadline - loop.time())
             except MillpondError as failed:
                 error = failed
-            pause = pauses.take()
+            pause = pauses.take(error)
             if not may_repeat(error) or self.is_closed or loop.time() + pause >= deadline:
                 raise error
             address = self._next_address(address, error)

@@ -299,7 +299,7 @@ class AsyncConsumer:
                     reader.leave_out_if_gone(error)
                     raise error
             if failures:
-                pause = pauses.take()
+                pause = pauses.take(*(error for _, error in failures))
                 if loop.time() + pause >= respond_by:
                     raise failures[0][1]
                 await asyncio.sleep(pause)

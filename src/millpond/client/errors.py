@@ -80,6 +80,12 @@ def redirect_of(error: MillpondError) -> str | None:
     return owner if isinstance(error, errors.NotOwner | errors.NotCoordinator) and owner else None
 
 
+def retry_delay_s(error: MillpondError) -> float:
+    """How long a broker wants its client to wait; 0 if it does not say."""
+    is_throttled = isinstance(error, errors.QuotaExceeded)
+    return int(error.facts.get("retry_after_ms", 0)) / 1000 if is_throttled else 0.0
+
+
 def _from_status(packed: bytes) -> MillpondError:
     status = status_pb2.Status.FromString(packed)
     info = error_details_pb2.ErrorInfo()

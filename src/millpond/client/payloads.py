@@ -203,12 +203,13 @@ class BodyTransfer:
         for number in range(1, ATTEMPTS_MAX):
             try:
                 return await attempt(address, number)
-            except MillpondError as error:
+            except MillpondError as failed:
+                error = failed
                 if not error.retriable or self._connections.is_closed:
                     raise
                 if isinstance(error, Unreachable | TimedOut):
                     address = self._connections.next_known_address(address)
-            await asyncio.sleep(pauses.take())
+            await asyncio.sleep(pauses.take(error))
         return await attempt(address, ATTEMPTS_MAX)
 
     def _transfer_timeout_s(self, reference: PayloadReference) -> float:

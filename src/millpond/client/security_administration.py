@@ -1,4 +1,4 @@
-"""Users, API tokens and ACLs as administrators see them, on an event loop: part of `AsyncAdmin`.
+"""Users, API tokens, ACLs and quotas as administrators see them, on an event loop: part of `AsyncAdmin`.
 
 Brokers refuse all of these calls while their setting `security` is off.
 """
@@ -6,7 +6,7 @@ Brokers refuse all of these calls while their setting `security` is off.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 from google.protobuf.message import Message as Proto
 
@@ -84,8 +84,22 @@ class AclEntry:
         arguments.choice("permission", self.permission, PERMISSIONS)
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaDescription:
+    """The quotas of a user, a client id, a user with a client id, an address (`ip`), or a topic. None is not part
+    of it; an empty name is every user, client id or address that has no quota of its own, and `orders-*` all topics
+    with this prefix. `values` are the limits by key."""
+
+    user: str | None
+    client_id: str | None
+    ip: str | None
+    topic: str | None
+    values: Mapping[str, float]
+
+
 class SecurityCalls:
-    """Listing needs the right to DESCRIBE the cluster, changing the right to ALTER it."""
+    """Listing needs the right to DESCRIBE the cluster, changing the right to ALTER it; for quotas DESCRIBE_CONFIGS and
+    ALTER_CONFIGS."""
 
     _connections: Connections
 
@@ -183,6 +197,35 @@ class SecurityCalls:
         deleted = await self._change("DeleteAcls", request, pb.DeleteAclsResponse)
         return [_entry(each) for each in deleted.acls]
 
+    # -- quotas -----------------------------------------------------------------------------------------------
+
+    async def list_quotas(self) -> list[QuotaDescription]:
+        """All quotas, one entry for each user, client id, user with client id, address or topic that has any."""
+        request = pb.ListQuotasRequest()
+        found = await self._connections.call(ADMIN, "ListQuotas", request, pb.ListQuotasResponse)
+        return [_quota(each) for each in found.quotas]
+
+    async def alter_quotas(
+        self,
+        quotas: Mapping[str, float | None],
+        *,
+        user: str | None = None,
+        client_id: str | None = None,
+        ip: str | None = None,
+        topic: str | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Set quotas of a user, a client id, a user with a client id, an address (`ip`), or a topic; None removes
+        a quota. An empty name is every user, client id or address that has no quota of its own; `orders-*` is all
+        topics with this prefix. The keys are "producer_byte_rate", "consumer_byte_rate", "request_percentage" and
+        "controller_mutation_rate"; of an address "connection_creation_rate"; of a topic "stored_bytes". With
+        `validate_only` nothing is changed."""
+        alteration = _alteration(quotas, user, client_id, ip, topic)
+        request = pb.AlterQuotasRequest(
+            alterations=[alteration], validate_only=arguments.flag("validate_only", validate_only)
+        )
+        await self._connections.call(ADMIN, "AlterQuotas", request, pb.AlterQuotasResponse)
+
     async def _change(self, name: str, request: Proto, response: type[ProtoResponse]) -> ProtoResponse:
         """A second attempt would fail, or return something else."""
         return await self._connections.call_at_most_once(ADMIN, name, request, response)
@@ -218,6 +261,40 @@ def _selection(
 
 def _chosen(name: str, value: str | None, choices: Mapping[str, str]) -> str:
     return ANY if value is None else arguments.choice(name, value, choices)
+
+
+def _alteration(
+    quotas: Mapping[str, float | None],
+    user: str | None,
+    client_id: str | None,
+    ip: str | None,
+    topic: str | None,
+) -> pb.QuotaAlteration:
+    arguments.configs("quotas", quotas, (float, int, type(None)))
+    if not quotas:
+        raise arguments.out_of_range("quotas", quotas, "at least one quota")
+    return pb.QuotaAlteration(
+        entity=pb.QuotaEntity(
+            user=arguments.optional(arguments.text, "user", user),
+            client_id=arguments.optional(arguments.text, "client_id", client_id),
+            ip=arguments.optional(arguments.text, "ip", ip),
+            topic=arguments.optional(arguments.label, "topic", topic),
+        ),
+        set={key: value for key, value in quotas.items() if value is not None},
+        remove=[key for key, value in quotas.items() if value is None],
+    )
+
+
+def _quota(found: pb.Quota) -> QuotaDescription:
+    entity = found.entity
+    return QuotaDescription(
+        *(_named(entity, "user"), _named(entity, "client_id"), _named(entity, "ip"), _named(entity, "topic")),
+        values=dict(found.values),
+    )
+
+
+def _named(entity: pb.QuotaEntity, field: Literal["user", "client_id", "ip", "topic"]) -> str | None:
+    return str(getattr(entity, field)) if entity.HasField(field) else None
 
 
 def _user(found: pb.User) -> UserDescription:

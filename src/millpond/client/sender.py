@@ -225,7 +225,7 @@ class Sender:
         """The broker accepted nothing that was sent: fail the messages of the lane if a retry cannot help. If an
         earlier attempt may have stored some of them, they have until their deadline to find out."""
         if error.retriable or lane.has_uncertain:
-            self._delay_retry(lane, None)
+            self._delay_retry(lane, error)
         else:
             self._free(lane.abandon(error))
 
@@ -275,20 +275,21 @@ class Sender:
             error = error_of_result(result.error)
             freed = lane.settle(error)
             if error.retriable:
-                self._delay_retry(lane, redirect_of(error))
+                self._delay_retry(lane, error)
         if freed:
             self._free(freed)
 
-    def _delay_retry(self, lane: Lane, owner: str | None) -> None:
+    def _delay_retry(self, lane: Lane, error: MillpondError | None) -> None:
         """Redirect a lane to the partition's owner, if it is known, and delay its next attempt. The first
         redirect is followed without a delay."""
+        owner = redirect_of(error) if error is not None else None
         if owner is not None and owner != lane.address:
             self._connections.add_known_address(owner)
             lane.address = owner
             if lane not in self._redirected:
                 self._redirected.add(lane)
                 return
-        pause = self._pauses.setdefault(lane, Pauses()).take()
+        pause = self._pauses.setdefault(lane, Pauses()).take(*([error] if error is not None else []))
         lane.resume_at = asyncio.get_running_loop().time() + pause
 
     def _lose(self, link: ProduceLink) -> None:

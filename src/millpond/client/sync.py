@@ -32,6 +32,7 @@ from millpond.client.security import TlsArgument, TokenArgument
 from millpond.client.security_administration import (
     AclEntry,
     CreatedToken,
+    QuotaDescription,
     TokenDescription,
     UserDescription,
 )
@@ -167,8 +168,8 @@ class Consumer:
 
 
 class Admin:
-    """Creates, describes, changes and deletes topics, groups, subscriptions, users, API tokens and ACLs, and describes
-    brokers.
+    """Creates, describes, changes and deletes topics, groups, subscriptions, users, API tokens, ACLs and quotas, and
+    describes brokers.
 
     A broker acts on a create or delete request at most once. If the response is lost, the call raises
     `OutcomeUnknown` or `TimedOut`: check the state before you repeat it.
@@ -413,6 +414,31 @@ class Admin:
                 host=host,
                 operation=operation,
                 permission=permission,
+            )
+        )
+
+    def list_quotas(self) -> list[QuotaDescription]:
+        """All quotas, one entry for each user, client id, user with client id, address or topic that has any."""
+        return run(self._admin.list_quotas())
+
+    def alter_quotas(
+        self,
+        quotas: Mapping[str, float | None],
+        *,
+        user: str | None = None,
+        client_id: str | None = None,
+        ip: str | None = None,
+        topic: str | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Set quotas of a user, a client id, a user with a client id, an address (`ip`), or a topic; None removes
+        a quota. An empty name is every user, client id or address that has no quota of its own; `orders-*` is all
+        topics with this prefix. The keys are "producer_byte_rate", "consumer_byte_rate", "request_percentage" and
+        "controller_mutation_rate"; of an address "connection_creation_rate"; of a topic "stored_bytes". With
+        `validate_only` nothing is changed."""
+        run(
+            self._admin.alter_quotas(
+                quotas, user=user, client_id=client_id, ip=ip, topic=topic, validate_only=validate_only
             )
         )
 

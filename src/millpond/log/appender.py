@@ -15,9 +15,10 @@ from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
 from millpond.log.refused_sequences import RefusedSequences, is_sent_again
 from millpond.log.threads import Threads
+from millpond.log.topic_quotas import FullTopics
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidInput, InvalidRequest, MillpondError, NotOwner, RecordTooLarge
-from millpond.model.ids import TopicPartition
+from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.producers import CommittedBatch
 from millpond.model.topics import Topic, TopicConfig
 from millpond.records import Buffer, read_header
@@ -40,6 +41,7 @@ class Appender:
         *,
         clock: Clock,
         decompressed_bytes_max: int,
+        full_topics: FullTopics,
     ) -> None:
         self._flusher = flusher
         self._backpressure = flusher.backpressure
@@ -47,6 +49,7 @@ class Appender:
         self._topics = topics
         self._threads = threads
         self._refused = refused
+        self._full_topics = full_topics
         self._clock = clock
         self._decompressed_bytes_max = decompressed_bytes_max
 
@@ -56,6 +59,8 @@ class Appender:
         """See `Log.submit`."""
         try:
             partition = self._owned.served(topic_partition)
+            if self._full_topics:
+                self._check_quota(topic_partition.topic_id)
             config = self._topics.config(topic_partition.topic_id)
             admitted = admit(data, config, now_ms=self._clock.now_ms())
             is_inspected = needs_inspection(admitted, config)
@@ -148,6 +153,7 @@ class Appender:
     def check_joint(self, topic_partition: TopicPartition, data: Buffer) -> None:
         """See `Log.check_joint`."""
         self._owned.check_not_halted(topic_partition)
+        self._check_quota(topic_partition.topic_id)
         config = self._topics.config(topic_partition.topic_id)
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         if not admitted.is_trusted:
@@ -163,6 +169,7 @@ class Appender:
         return pendings
 
     async def _joint(self, topic_partition: TopicPartition, data: Buffer) -> Pending:
+        self._check_quota(topic_partition.topic_id)
         config = self._topics.config(topic_partition.topic_id)
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         if any(header.producer_id >= 0 for _, header in admitted.headers):
@@ -172,6 +179,10 @@ class Appender:
         return Pending(topic_partition, admitted, asyncio.get_running_loop().create_future())
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _check_quota(self, topic_id: TopicId) -> None:
+        if (error := self._full_topics.get(topic_id)) is not None:
+            raise error.copy()
 
     async def _inspect_records(self, admitted: Admitted, config: TopicConfig) -> Admitted:
         """Read small batches on the event loop. Read all others on a thread, because they would block the loop."""

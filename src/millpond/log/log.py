@@ -29,6 +29,7 @@ from millpond.log.refused_sequences import RefusedSequences
 from millpond.log.remote_reader import RemoteReader
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
+from millpond.log.topic_quotas import FullTopics
 from millpond.log.upkeep import Upkeep
 from millpond.log.waiters import Waiters
 from millpond.log.writer import Writer
@@ -75,9 +76,11 @@ class Log:
         make_writer: Callable[..., Writer] = Writer,
         random: Random | None = None,
         check_disk_space: Callable[[], None] = lambda: None,
+        full_topics: FullTopics | None = None,
     ) -> None:
         """The log serves its partitions while `lease` is held: until then no other broker owns them.
-        `check_disk_space` raises the error with which appends are refused while the disk is full."""
+        `check_disk_space` raises the error with which appends are refused while the disk is full; `full_topics` has the
+        errors of topics that accept none."""
         self.topics = TopicRegistry(broker_defaults)
         self.waiters = Waiters()
         self._reader = StoreReader(database, store, extents_per_read=limits.extents_per_read)
@@ -161,6 +164,7 @@ class Log:
             refused,
             clock=clock,
             decompressed_bytes_max=limits.decompressed_bytes_max,
+            full_topics=full_topics if full_topics is not None else {},
         )
         self._changes_in_flight = ChangesInFlight()
         self._record_deletion = RecordDeletion(self.writer.run, self._changes_in_flight, clock)

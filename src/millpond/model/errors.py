@@ -20,7 +20,7 @@
     │   ├── TopicExists  ObjectExists  ExtentsChanged  PayloadExists  PayloadsNotTaken
     │   ├── OutOfOrderSequence  ProducerFenced  InvalidProducerIdMapping  InvalidTransactionState
     │   ├── OffsetOutOfRange  TopicReplaced  SubscriptionExists  SubscriptionBusy  SubscriptionReplaced
-    │   ├── SubscriptionDiffers  StaleDelivery
+    │   ├── SubscriptionDiffers  StaleDelivery  StorageQuotaExceeded
     │   └── GroupError               a consumer group is not as the request supposes
     │       ├── MemberIdRequired  UnknownMember  FencedInstance  IllegalGeneration  RebalanceInProgress
     │       ├── InconsistentProtocol  GroupFull  GroupNotEmpty  GroupSubscribed  UnstableOffsets
@@ -30,7 +30,7 @@
     ├── Unavailable                  try again later; nothing was acknowledged
     │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  CatalogFull  OutcomeUnknown  CatalogFailed
     │   ├── CatalogWentBack
-    │   ├── FlushFailed  Overloaded  Stopping  IdentityProviderUnavailable
+    │   ├── FlushFailed  Overloaded  QuotaExceeded  Stopping  IdentityProviderUnavailable
     │   └── Unreachable  TimedOut     raised by a client that gets no response
     ├── Damaged                      stored bytes or rows are not what was written
     │   ├── CorruptObject  CorruptCatalog  UnreadableBatch  CorruptPayload
@@ -309,6 +309,11 @@ class StaleDelivery(Conflict):
     """Message {number} of partition {partition} can no longer be acknowledged by this consumer: {reason}."""
 
 
+class StorageQuotaExceeded(Conflict):
+    """Topic {topic!r} accepts no messages: its quota {quota!r} allows {limit} stored bytes, and there are {stored}.
+    Delete records, shorten the retention, or raise the quota."""
+
+
 class SubscriptionReplaced(Conflict):
     """Subscription {subscription!r} was reset, altered or deleted: attach again."""
 
@@ -436,6 +441,10 @@ class FlushFailed(Unavailable):
 
 class Overloaded(Unavailable):
     """{waiting} bytes wait to be written; the limit is {limit}."""
+
+
+class QuotaExceeded(Unavailable):
+    """The quota {quota} is exceeded. Try again in {retry_after_ms} ms."""
 
 
 class Stopping(Unavailable):

@@ -1,6 +1,8 @@
-"""Quotas in Kafka's model: rates for a user, a client id, a user with a client id, or an address.
+"""Quotas in Kafka's model: rates for a user, a client id, a user with a client id, or an address. And one that Kafka
+does not have: stored bytes of topics.
 
-`security/quotas.py` limits clients by them. Each broker counts by itself, as in Kafka.
+`security/quotas.py` limits clients by the rates, and each broker counts by itself, as in Kafka. `log/topic_quotas.py`
+refuses appends to topics that have reached their bytes.
 """
 
 import ipaddress
@@ -10,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from millpond.model.errors import InvalidRequest
+from millpond.model.ids import check_topic_name
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -26,8 +29,14 @@ CLIENT_KEYS: Final = (
 )
 """Of users and client ids."""
 ADDRESS_KEYS: Final = (CONNECTION_CREATION_RATE,)
-QUOTA_KEYS: Final = (*CLIENT_KEYS, *ADDRESS_KEYS)
-WHOLE_NUMBERS: Final = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE})
+STORED_BYTES: Final = "stored_bytes"
+TOPIC_KEYS: Final = (STORED_BYTES,)
+QUOTA_KEYS: Final = (*CLIENT_KEYS, *ADDRESS_KEYS, *TOPIC_KEYS)
+WHOLE_NUMBERS: Final = frozenset(
+    {PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE, STORED_BYTES}
+)
+ANY_SUFFIX: Final = "*"
+"""At the end of the name of a topic: all topics whose names begin with what is before it, together."""
 EVERY_NAME: Final = ""
 """In place of a name: every user, client id or address that has no quota of its own. No name is empty."""
 NAME_CHARACTERS_MAX: Final = 255
@@ -35,11 +44,13 @@ NAME_CHARACTERS_MAX: Final = 255
 
 class QuotaEntity(NamedTuple):
     """Whom a quota limits. None is not part of the entity: `QuotaEntity("alice", None)` is alice with all her clients
-    together, and `QuotaEntity("alice", EVERY_NAME)` each client id of alice by itself. An address stands alone."""
+    together, and `QuotaEntity("alice", EVERY_NAME)` each client id of alice by itself. An address stands alone, and so
+    does a topic, or a prefix of topics such as `orders-*`."""
 
     user: str | None
     client_id: str | None
     ip: str | None = None
+    topic: str | None = None
 
     def as_text(self) -> str:
         """The form in which it is stored."""
@@ -50,7 +61,10 @@ class QuotaEntity(NamedTuple):
         return cls(*json.loads(text))
 
     def __str__(self) -> str:
-        parts = (("user", self.user), ("client id", self.client_id), ("address", self.ip))
+        parts = (
+            *(("user", self.user), ("client id", self.client_id)),
+            *(("address", self.ip), ("topic", self.topic)),
+        )
         return ", ".join(
             f"every {what}" if name == EVERY_NAME else f"{what} {name!r}"
             for what, name in parts
@@ -79,11 +93,20 @@ def entities_of(user: str, client_id: str) -> Iterator[QuotaEntity]:
 
 def keys_of(entity: QuotaEntity) -> tuple[str, ...]:
     """The quotas that an entity may have."""
+    if entity.topic is not None:
+        return TOPIC_KEYS
     return CLIENT_KEYS if entity.ip is None else ADDRESS_KEYS
 
 
+def covers(pattern: str, topic: str) -> bool:
+    """Whether the `topic` of an entity is this one, or a prefix of its name."""
+    if pattern.endswith(ANY_SUFFIX):
+        return topic.startswith(pattern.removesuffix(ANY_SUFFIX))
+    return pattern == topic
+
+
 def check_quota(entity: QuotaEntity, changes: QuotaChanges) -> None:
-    """Raises `InvalidRequest`."""
+    """Raises `InvalidInput`."""
     _check_entity(entity)
     for key, value in changes.items():
         if key not in keys_of(entity):
@@ -95,15 +118,19 @@ def check_quota(entity: QuotaEntity, changes: QuotaChanges) -> None:
 
 def _check_entity(entity: QuotaEntity) -> None:
     if all(name is None for name in entity):
-        raise InvalidRequest(reason="a quota needs a user, a client id, or both, or an address")
+        raise InvalidRequest(reason="a quota needs a user, a client id, or both, or an address, or a topic")
     if any(name is not None and len(name) > NAME_CHARACTERS_MAX for name in entity):
         raise InvalidRequest(reason=f"a name in a quota has at most {NAME_CHARACTERS_MAX} characters")
-    if entity.ip is None:
-        return
-    if (entity.user, entity.client_id) != (None, None):
-        raise InvalidRequest(reason="a quota of an address has no user and no client id")
-    if entity.ip != EVERY_NAME and not _is_address(entity.ip):
-        raise InvalidRequest(reason=f"{entity.ip!r} is not an IP address")
+    if entity.topic is not None:
+        if entity != QuotaEntity(None, None, topic=entity.topic):
+            raise InvalidRequest(reason="a quota of a topic has no user, no client id and no address")
+        if entity.topic != ANY_SUFFIX:
+            check_topic_name(entity.topic.removesuffix(ANY_SUFFIX))
+    elif entity.ip is not None:
+        if (entity.user, entity.client_id) != (None, None):
+            raise InvalidRequest(reason="a quota of an address has no user and no client id")
+        if entity.ip != EVERY_NAME and not _is_address(entity.ip):
+            raise InvalidRequest(reason=f"{entity.ip!r} is not an IP address")
 
 
 def _is_address(text: str) -> bool:

@@ -439,6 +439,11 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "Check the error, that the provider runs and its certificate is trusted, and `oidc_client_id` and "
         "`oidc_client_secret` if its token endpoint responds with status 401. Sessions that exist are not affected.",
     ),
+    "reading the sizes of topics failed; will retry": Explanation(
+        "The broker could not read from the catalog how many bytes topics with a quota have stored. Until it can, it "
+        "refuses the appends that it refused before, and accepts the others.",
+        f"{_CATALOG} It tries again every two seconds.",
+    ),
     "loading the JWK set failed; will retry": Explanation(
         "The keys of `oauth_jwks`, or those of the provider of `oidc_issuer`, could not be read, or none of them can "
         "verify a token. The broker uses the keys it has loaded before, for up to a day; then it refuses all JWTs.",
@@ -454,6 +459,18 @@ EVENTS: Final[Mapping[str, Explanation]] = {
     "connections cannot be accepted; will retry": Explanation(
         "The system refused to accept a connection, usually because the process has no file descriptors left.",
         "Raise the limit of open files (`ulimit -n`, or `LimitNOFILE` of systemd), or lower `connections_max`.",
+    ),
+    "listening beyond this machine without security and TLS, because insecure is set": Explanation(
+        "The broker listens on `address`, which other machines can reach. Either clients do not authenticate, and all "
+        "of them may do everything, or passwords cross the network unencrypted. The metric `millpond_insecure` is 1.",
+        "Run `millpond security init`, and start the broker with the settings that it writes, without `insecure` "
+        "([security](../how-to/security.md)).",
+    ),
+    # -- service ----------------------------------------------------------------------------------------------
+    "writing the audit topic failed; will retry": Explanation(
+        "The broker could not append to the topic `__audit`. Up to 10,000 events wait; further ones are missing from "
+        "the topic, and the metric `millpond_audit_dropped` counts them. The log on stderr has all of them.",
+        f"{_CATALOG} It tries again every second.",
     ),
     # -- spark ------------------------------------------------------------------------------------------------
     "batch was committed before; nothing appended": Explanation(
@@ -487,12 +504,13 @@ EVENTS: Final[Mapping[str, Explanation]] = {
 }
 
 FIELDS: Final[Mapping[str, str]] = {
+    "address": "Addresses on which the broker listens.",
     "attempt": "Number of the attempt that failed, from 1.",
     "batch": "Number of a batch of a Spark query.",
     "batches": "Number of record batches.",
     "broker": "Number of a broker, as in `millpond cluster status`; its session if the number is not known.",
     "brokers": "Numbers of brokers, with commas between.",
-    "change": "What an operator changed: users, tokens or ACLs.",
+    "change": "What was changed: an event of the [audit log](audit.md).",
     "client": "Address of a client.",
     "consumer": "Name of a consumer of a subscription.",
     "delay_s": "Seconds until the next attempt.",
@@ -534,7 +552,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "source": "Where a setting was given: `--set`, an environment variable, or the path of a file.",
     "source_offset": "Offset of a dead letter's message in the topic it came from.",
     "source_partition": "Partition of a dead letter's message in the topic it came from.",
-    "subject": "The name of the user, token or ACL that was changed.",
+    "subject": "The name of what was changed: a user, token, ACL, quota, topic or broker.",
     "subscription": "Name of a subscription.",
     "timeout_ms": "The time that was allowed, in milliseconds.",
     "topic": "Name of a topic; its id if the topic is gone.",

@@ -292,6 +292,37 @@ class AnswerMetrics:
         counter.inc()
 
 
+class SecurityMetrics:
+    """Logins, rights, certificates and the audit log."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.insecure = Gauge(
+            "millpond_insecure",
+            "1 if the broker listens beyond this machine without authentication or TLS, because `insecure` is set.",
+            registry=registry,
+        )
+        self.certificate_seconds = Gauge(
+            "millpond_certificate_expiry_seconds",
+            "Seconds until the certificate of the listeners expires; negative when it has expired. Absent without TLS.",
+            ["path"],
+            registry=registry,
+        )
+        self.authentication_failures = Counter(
+            "millpond_authentication_failures",
+            "Clients that sent a wrong proof of who they are.",
+            ["interface"],
+            registry=registry,
+        )
+        self.authorization_denials = Counter(
+            "millpond_authorization_denials", "Requests that lacked a right.", registry=registry
+        )
+        self.audit_dropped = Counter(
+            "millpond_audit_dropped",
+            "Events that the topic `__audit` lacks, because it could not be written fast enough.",
+            registry=registry,
+        )
+
+
 class Metrics:
     """All groups of metrics over one registry."""
 
@@ -303,6 +334,7 @@ class Metrics:
         self.maintenance = MaintenanceMetrics(self.registry)
         self.disk = DiskMetrics(self.registry)
         self.queues = QueueMetrics(self.registry)
+        self.security = SecurityMetrics(self.registry)
         self.kafka = KafkaMetrics(self.registry)
         self.quotas = QuotaMetrics(self.registry)
         self.rpc = AnswerMetrics(self.registry, "grpc", "gRPC")

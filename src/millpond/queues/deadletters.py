@@ -7,7 +7,7 @@ stays in the catalog and blocks no other letter.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from millpond.catalog import subscriptions as catalog
@@ -40,6 +40,8 @@ ATTEMPTS: Final = "millpond-attempts"
 LETTER_OVERHEAD_BYTES: Final = 64 * 1024
 """Bytes that the headers of a letter may add to its message."""
 BYTES_PER_APPEND: Final = 4 * 1024 * 1024
+CreateTopic = Callable[[str, int, dict[str, str]], Awaitable[Topic]]
+"""Creates a topic: name, partition count, configs."""
 """Size of letters that are moved in one append; a single larger letter is moved by itself."""
 
 logger = logging.getLogger(__name__)
@@ -105,8 +107,15 @@ def is_public(header: str) -> bool:
 class DeadLetters:
     """Moves letters from the catalog to their topics."""
 
-    def __init__(self, log: AppendRole, limits: QueueLimits, copy_body: CopyBody = nothing_to_copy) -> None:
+    def __init__(
+        self,
+        log: AppendRole,
+        limits: QueueLimits,
+        copy_body: CopyBody = nothing_to_copy,
+        create_topic: CreateTopic | None = None,
+    ) -> None:
         self._log = log
+        self._create_topic = create_topic or log.create_topic
         self._copy_body = copy_body
         self._limits = limits
         self._news = asyncio.Event()
@@ -217,7 +226,7 @@ class DeadLetters:
             if kind in payloads:
                 configs[PAYLOAD] = kind
         try:
-            await self._log.create_topic(target, 1, configs)
+            await self._create_topic(target, 1, configs)
         except TopicExists:
             await self._log.refresh()
 

@@ -35,7 +35,7 @@ from millpond.queues.active_subscription import ActiveSubscription
 from millpond.queues.active_subscriptions import ActiveSubscriptions
 from millpond.queues.addressing import Addressing
 from millpond.queues.attachment import Attachment
-from millpond.queues.deadletters import DeadLetters
+from millpond.queues.deadletters import CreateTopic, DeadLetters
 from millpond.queues.deadletters import topic_of as dead_letter_topic_of
 from millpond.queues.dispatcher_results import AckResult
 from millpond.queues.feed import Feed
@@ -70,6 +70,7 @@ class Queues:
         limits: QueueLimits,
         metrics: QueueMetrics,
         copy_body: CopyBody = nothing_to_copy,
+        create_topic: CreateTopic | None = None,
     ) -> None:
         self._log = log
         self._session = session
@@ -78,7 +79,7 @@ class Queues:
         self._began = clock.now_ms() - clock.monotonic_ms()
         self._feed = Feed(log, limits)
         self._copy_body = copy_body
-        self.dead_letters = DeadLetters(log, limits, copy_body)
+        self.dead_letters = DeadLetters(log, limits, copy_body, create_topic)
         self._stored = StoredSubscriptions(log, clock=clock, limits=limits)
         self._active_subscriptions = ActiveSubscriptions(
             log,

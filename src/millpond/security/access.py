@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from millpond.model.acls import CLUSTER_NAME, AclOperation, ResourceType
+from millpond.model.clock import SystemClock
 from millpond.model.errors import (
     AuthenticationFailed,
     ClusterNotAuthorized,
@@ -17,6 +18,7 @@ from millpond.model.errors import (
 )
 from millpond.model.principals import Principal
 from millpond.security.identity import ANONYMOUS_IDENTITY, Identity
+from millpond.security.quotas import QuotaLimiter
 from millpond.security.rights import SUPPORTED, Rights
 
 _REFUSALS: Final[Mapping[ResourceType, Callable[[str, str, str], NotAuthorized]]] = {
@@ -33,6 +35,7 @@ class RightsSource(Protocol):
     """Where an access gets its rights from: the broker's view of the stored ACLs."""
 
     version: int
+    quotas: QuotaLimiter
 
     def rights(self, principal: Principal, host: str) -> Rights: ...
 
@@ -54,6 +57,11 @@ class Access:
     @property
     def principal(self) -> Principal:
         return self.identity.principal
+
+    @property
+    def quotas(self) -> QuotaLimiter:
+        """The limits of all clients; see `throttling.py`."""
+        return self._source.quotas
 
     def allows(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
         return bool(self._current().allowed(resource, name) >> operation & 1)
@@ -89,6 +97,9 @@ class _EverythingAllowed:
     """The source of rights while security is off."""
 
     version = 0
+
+    def __init__(self) -> None:
+        self.quotas = QuotaLimiter(SystemClock())
 
     def rights(self, principal: Principal, host: str) -> Rights:
         return Rights(principal, host, (), is_super_user=True)

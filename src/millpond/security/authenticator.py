@@ -41,6 +41,9 @@ _AUTHORIZATION: Final = re.compile(r"(?P<scheme>[A-Za-z]+) +(?P<proof>[A-Za-z0-9
 class ProofSource(CredentialSource, TokenSource, Protocol):
     """What a broker knows of its users: `SecurityView`."""
 
+    async def catch_up(self) -> None:
+        """Read what other brokers have changed."""
+
 
 class AuthenticationSettings(NamedTuple):
     mechanisms: tuple[str, ...] = tuple(HASHES)
@@ -127,10 +130,18 @@ class Authenticator:
     async def bearer(self, token: str) -> Identity:
         """An API token or a JWT. Raises `AuthenticationFailed`."""
         if token.startswith(PREFIX):
-            return token_identity(verify_token(token, self._view, self._clock.now_ms()))
+            return await self._token(token)
         if self._jwts is None:
             raise AuthenticationFailed
         return await self._jwts.verify(token)
+
+    async def _token(self, token: str) -> Identity:
+        """Another broker may have created the token a moment ago: before it is refused, the changes are read."""
+        try:
+            return token_identity(verify_token(token, self._view, self._clock.now_ms()))
+        except AuthenticationFailed:
+            await self._view.catch_up()
+        return token_identity(verify_token(token, self._view, self._clock.now_ms()))
 
     def certificate(self, der: bytes) -> Identity:
         """A client certificate that TLS has verified. The identity ends with it. Raises `AuthenticationFailed`."""

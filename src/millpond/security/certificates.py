@@ -53,6 +53,13 @@ def load_files(files: TlsFiles, now_ms: int) -> LoadedTls:
     return LoadedTls(context, contents, names_in(chain[0]), _milliseconds(chain[0].not_valid_after_utc))
 
 
+def expiries_in(content: bytes) -> list[int]:
+    """When each certificate of a PEM file expires, in milliseconds since 1970."""
+    return [
+        _milliseconds(each.not_valid_after_utc) for each in _parse_certificates(content, Path("the file"))
+    ]
+
+
 def names_in(certificate: x509.Certificate) -> frozenset[str]:
     """The names under which a client may verify this certificate."""
     try:

@@ -76,8 +76,13 @@ class Gate:
             return OPEN_ACCESS
         if not proof.has_any():
             raise NotAuthenticated
-        identity = await self.attempt(proof, _method(proof), lambda: self._identity(proof))
-        return self._view.access(identity, client_address(proof.host))
+        method, host = _method(proof), client_address(proof.host)
+        identity = await self.attempt(proof, method, lambda: self._identity(proof))
+        if not proof.sessions:  # the audit log has the login of a session
+            self._view.audit.request_authenticated(
+                identity.principal, interface=proof.interface, client=host, method=method
+            )
+        return self._view.access(identity, host)
 
     async def admit_anyone(self, proof: ClientProof) -> Access:
         """Like `admit`, but a client without a proof, or whose session has ended, is anonymous."""

@@ -19,7 +19,7 @@ from millpond.observability.line_limit import LineLimit
 from millpond.security.addresses import ClientAddresses
 
 BACKLOG: Final = 1024
-ACCEPTS_PER_TURN: Final = 16
+ACCEPTS_PER_TURN: Final = 4
 """Maximum number of sockets that are accepted before the event loop serves other clients."""
 ACCEPT_RETRY_S: Final = 1.0
 """Delay after `accept` failed, for example because the process has no file descriptors left."""

@@ -17,11 +17,14 @@ _USER: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 def user_principal(name: object) -> Principal:
     """The principal of a user that an issuer or a certificate names. Raises `AuthenticationFailed` if no user can have
     this name."""
-    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
-        raise AuthenticationFailed
-    if not name.isprintable() or name in _RESERVED:
+    if not isinstance(name, str) or not is_name(name):
         raise AuthenticationFailed
     return Principal(USER, name)
+
+
+def is_name(name: str) -> bool:
+    """Whether any user can have this name."""
+    return 0 < len(name) <= NAME_CHARS_MAX and name.isprintable() and name not in _RESERVED
 
 
 def is_user_name(name: str) -> bool:

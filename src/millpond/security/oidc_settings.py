@@ -36,3 +36,11 @@ def check_oidc(settings: OidcSettings) -> None:
     if OPENID not in settings.scopes.split():
         reason = f"the scope {OPENID} is needed"
         raise InvalidSettings(name="oidc_scopes", value=settings.scopes, reason=reason)
+
+
+def checked_oidc(settings: OidcSettings) -> OidcSettings | None:
+    """None if nothing of it is set. Raises `InvalidSettings` if it is incomplete."""
+    if not (settings.issuer or settings.client_id or settings.client_secret or settings.redirect_url):
+        return None
+    check_oidc(settings)
+    return settings

@@ -11,6 +11,7 @@ from millpond.model.addresses import network_of
 from millpond.model.clock import Clock
 from millpond.model.principals import USER, Principal
 from millpond.model.quotas import (
+    CLIENT_KEYS,
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -96,7 +97,7 @@ class QuotaLimiter:
         if self.stored == tuple(quotas):
             return
         self.stored = tuple(quotas)
-        self._values = {(each.entity, each.key): each.value for each in quotas if each.entity.ip is None}
+        self._values = {(each.entity, each.key): each.value for each in quotas if each.key in CLIENT_KEYS}
         self._connection_rates = {
             each.entity.ip and network_of(each.entity.ip): each.value
             for each in quotas

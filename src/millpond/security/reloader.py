@@ -12,10 +12,13 @@ class ReloadableTls(Protocol):
     def reload(self) -> bool: ...
     def reload_if_changed(self) -> bool: ...
 
+    def take_refusal(self) -> str:
+        """Why the last files were refused, if it was not taken before; empty otherwise."""
+
 
 class TlsReloader:
     """Looks at the files every `interval_s`, and at once after `request`. Reads them on a thread. Calls `on_reload`
-    when a new certificate is in use."""
+    when a new certificate is in use, and `on_refusal` with the reason when one cannot be used."""
 
     def __init__(
         self,
@@ -23,9 +26,11 @@ class TlsReloader:
         *,
         interval_s: float = LOOK_INTERVAL_S,
         on_reload: Callable[[], None] = lambda: None,
+        on_refusal: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._tls = tls
         self._on_reload = on_reload
+        self._on_refusal = on_refusal
         self._interval_s = interval_s
         self._requested = asyncio.Event()
 
@@ -40,6 +45,8 @@ class TlsReloader:
             self._requested.clear()
             if await asyncio.to_thread(self._tls.reload if requested else self._tls.reload_if_changed):
                 self._on_reload()
+            elif refusal := self._tls.take_refusal():
+                self._on_refusal(refusal)
 
     async def wait(self) -> None:
         """Until the next look."""

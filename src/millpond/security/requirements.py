@@ -119,13 +119,14 @@ class Rule:
     """All `requirements` must be met. `is_public`: clients are not authenticated. `is_optional`: they need not
     authenticate, and are anonymous then. `waits`: the call may wait for data, so its rights are checked again before it
     responds. `per_request`: every request of a stream names its own resources, and those of earlier ones do not
-    matter."""
+    matter. `counts`: the quota of bytes that the requests or the responses use."""
 
     requirements: tuple[Requirement, ...] = ()
     is_public: bool = False
     is_optional: bool = False
     waits: bool = False
     per_request: bool = False
+    counts: str | None = None
 
 
 PUBLIC: Final = Rule(is_public=True)
@@ -136,10 +137,12 @@ AUTHENTICATED: Final = Rule()
 """Every client that has authenticated may call the operation."""
 
 
-def needs(*requirements: Requirement, waits: bool = False, per_request: bool = False) -> Rule:
+def needs(
+    *requirements: Requirement, waits: bool = False, per_request: bool = False, counts: str | None = None
+) -> Rule:
     if not requirements:
         raise ValueError("an operation without requirements is declared AUTHENTICATED or PUBLIC")
-    return Rule(requirements, waits=waits, per_request=per_request)
+    return Rule(requirements, waits=waits, per_request=per_request, counts=counts)
 
 
 def require_creation(access: Access, topic: str) -> None:

@@ -2,11 +2,12 @@
 
 A matching DENY wins over every ALLOW; without a matching ALLOW the answer is no. ALLOW of READ, WRITE, DELETE or ALTER
 implies DESCRIBE, and ALLOW of ALTER_CONFIGS implies DESCRIBE_CONFIGS; a DENY implies nothing. A super user may do
-everything. These are Kafka's rules.
+everything. These are Kafka's rules. One is our own: on a read-only topic, which the broker itself writes, all clients
+are limited to READ, DESCRIBE and DESCRIBE_CONFIGS.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from millpond.model.acls import (
@@ -27,6 +28,8 @@ NAME_CACHED_CHARS_MAX: Final = 500
 EVERYTHING: Final = (1 << 16) - 1
 """A bit for every operation."""
 _DESCRIBE: Final = 1 << AclOperation.DESCRIBE
+READING: Final = 1 << AclOperation.READ | _DESCRIBE | 1 << AclOperation.DESCRIBE_CONFIGS
+"""What clients may do with a read-only topic."""
 _IMPLIED: Final = {
     AclOperation.READ: _DESCRIBE,
     AclOperation.WRITE: _DESCRIBE,
@@ -43,7 +46,13 @@ class Rights:
     """Immutable but for its cache. A check of a name that was checked before is one look-up."""
 
     def __init__(
-        self, principal: Principal, host: str, acls: Iterable[Acl], *, is_super_user: bool = False
+        self,
+        principal: Principal,
+        host: str,
+        acls: Iterable[Acl],
+        *,
+        is_super_user: bool = False,
+        read_only_topics: Collection[str] = (),
     ) -> None:
         self.is_super_user = is_super_user
         named = str(principal)
@@ -54,19 +63,20 @@ class Rights:
             found = self._prefixed if acl.pattern_type is PatternType.PREFIXED else self._literal
             found[acl.resource_type, acl.name].append(acl)
         self._prefix_lengths = sorted({len(name) for _, name in self._prefixed})
+        self._read_only = frozenset((ResourceType.TOPIC, name) for name in read_only_topics)
         self._cache: dict[tuple[ResourceType, str], int] = {}
 
     def allowed(self, resource: ResourceType, name: str) -> int:
         """The allowed operations on a resource, as bits."""
         if self.is_super_user:
-            return EVERYTHING
+            return READING if self._read_only and (resource, name) in self._read_only else EVERYTHING
         found = self._cache.get((resource, name))
         if found is None:
             if len(name) > NAME_CACHED_CHARS_MAX:
-                return _decide(self._matching(resource, name))
+                return self._decided(resource, name)
             if len(self._cache) >= NAMES_CACHED_MAX:
                 self._cache.clear()
-            found = self._cache[resource, name] = _decide(self._matching(resource, name))
+            found = self._cache[resource, name] = self._decided(resource, name)
         return found
 
     def allows_somewhere(self, operation: AclOperation, resource: ResourceType) -> bool:
@@ -80,6 +90,10 @@ class Rights:
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False
         return any(not _is_covered(acl, denied) for acl in acls if acl.permission is Permission.ALLOW)
+
+    def _decided(self, resource: ResourceType, name: str) -> int:
+        found = _decide(self._matching(resource, name))
+        return found & READING if (resource, name) in self._read_only else found
 
     def _matching(self, resource: ResourceType, name: str) -> Iterable[Acl]:
         yield from self._literal.get((resource, name), ())

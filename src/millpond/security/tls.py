@@ -28,6 +28,7 @@ class ServerTls:
         self._clock = clock or SystemClock()
         self._loaded = load_files(files, self._clock.now_ms())
         self._reported = ""
+        self._refusal = ""
 
     @property
     def current(self) -> ssl.SSLContext:
@@ -75,11 +76,16 @@ class ServerTls:
     def _report(self, reason: str) -> None:
         if reason == self._reported:
             return
-        self._reported = reason
+        self._reported = self._refusal = reason
         logger.warning(
             "certificate not reloaded; keeping the current one",
             extra={"path": str(self._files.certificate), "reason": reason},
         )
+
+    def take_refusal(self) -> str:
+        """Why the last files were refused, once; empty otherwise."""
+        refusal, self._refusal = self._refusal, ""
+        return refusal
 
     # -- gRPC -------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from millpond.catalog.security import ApiToken
 from millpond.model.errors import AuthenticationFailed, InvalidCredential
 from millpond.model.principals import USER
+from millpond.security.names import is_name
 
 PREFIX: Final = "mp_"
 SECRET_BYTES: Final = 32
@@ -52,7 +53,9 @@ def new_token(
 ) -> NewToken:
     """Raises `InvalidCredential` unless the principal is a user, and the expiry lies in the future."""
     if not is_user(principal):
-        raise InvalidCredential(reason=f"a token is for a user, such as {USER}:alice")
+        raise InvalidCredential(
+            reason=f"a token is for a user, such as {USER}:alice, and not for {principal!r}; {USER}:* means all users"
+        )
     if expires_at_ms is not None and expires_at_ms <= now_ms:
         raise InvalidCredential(reason="the token would have expired already")
     token_id = b32encode(random(_ID_BYTES)).decode().lower()[:_ID_CHARS]
@@ -87,4 +90,4 @@ def verify_token(text: str, source: TokenSource, now_ms: int) -> ApiToken:
 
 def is_user(principal: str) -> bool:
     kind, _, name = principal.partition(":")
-    return kind == USER and bool(name)
+    return kind == USER and is_name(name)

@@ -28,6 +28,8 @@ from millpond.security.sessions import Sessions
 from millpond.topology.catalog_access import ReadCatalog
 
 REFRESH_S: Final = 0.5
+CATCH_UP_S: Final = 0.1
+"""Minimum time between two reads that refused clients cause."""
 RIGHTS_CACHED_MAX: Final = 10_000
 ANY_BROKER: Final = Acl(
     ResourceType.CLUSTER,
@@ -53,16 +55,20 @@ class SecurityView:
         enabled: bool,
         super_users: Collection[Principal] = (),
         clock: Clock,
+        audit: AuditLog | None = None,
+        read_only_topics: Collection[str] = (),
         metrics: QuotaMetrics | None = None,
         sessions: Sessions | None = None,
     ) -> None:
+        """`read_only_topics` are written by the broker only, whatever the ACLs say."""
         self.enabled = enabled
         self.version = -1
         self.secret = b""
         self._read = read
         self._clock = clock
         self._sessions = sessions
-        self.audit = AuditLog(clock)
+        self.audit = audit or AuditLog(clock)
+        self._read_only_topics = frozenset(read_only_topics)
         self.quotas = QuotaLimiter(clock, metrics)
         self._super_users = frozenset(super_users)
         self._credentials: Mapping[tuple[str, str], ScramCredential] = {}
@@ -71,6 +77,8 @@ class SecurityView:
         self.acls: tuple[Acl, ...] = ()
         self._acls_by_principal: Mapping[str, Sequence[Acl]] = {}
         self._rights: dict[tuple[Principal, str], Rights] = {}
+        self._catching_up = asyncio.Lock()
+        self._caught_up_at = -CATCH_UP_S
 
     # -- clients ------------------------------------------------------------------------------------------------
 
@@ -131,6 +139,18 @@ class SecurityView:
         if self._sessions is not None:
             await self._sessions.refresh()
 
+    async def catch_up(self) -> None:
+        """Read what has changed, for a client whose proof is not accepted: another broker may have stored it a moment
+        ago. Clients that call at the same time share one read, and reads keep a distance of `CATCH_UP_S`."""
+        now = asyncio.get_running_loop().time
+        called_at = now()
+        async with self._catching_up:
+            if self._caught_up_at >= called_at:
+                return
+            await asyncio.sleep(max(0.0, self._caught_up_at + CATCH_UP_S - now()))
+            self._caught_up_at = now()
+            await self._refresh_or_log()
+
     def apply(self, rows: SecurityRows) -> None:
         """Concurrent reads may end in another order than they began; an older one changes nothing."""
         if rows.version < self.version:
@@ -149,12 +169,15 @@ class SecurityView:
         """Follow the changes of other processes. Without security there is nothing to follow."""
         while self.enabled:
             await asyncio.sleep(REFRESH_S)
-            try:
-                await self.refresh()
-                if self._sessions is not None:
-                    await self._sessions.clean_when_due()
-            except MillpondError as error:
-                logger.warning("reading users and ACLs failed; will retry", extra={"error": str(error)})
+            await self._refresh_or_log()
+
+    async def _refresh_or_log(self) -> None:
+        try:
+            await self.refresh()
+            if self._sessions is not None:
+                await self._sessions.clean_when_due()
+        except MillpondError as error:
+            logger.warning("reading users and ACLs failed; will retry", extra={"error": str(error)})
 
     def _new_rights(self, principal: Principal, host: str) -> Rights:
         if principal.kind == BROKER:
@@ -163,7 +186,13 @@ class SecurityView:
             *self._acls_by_principal.get(str(principal), ()),
             *self._acls_by_principal.get(EVERY_USER, ()),
         ]
-        return Rights(principal, host, acls, is_super_user=principal in self._super_users)
+        return Rights(
+            principal,
+            host,
+            acls,
+            is_super_user=principal in self._super_users,
+            read_only_topics=self._read_only_topics,
+        )
 
 
 def _by_principal(acls: Iterable[Acl]) -> dict[str, list[Acl]]:

@@ -12,6 +12,8 @@ from millpond.service.administration import (
     PartitionDescription,
     TopicDetails,
 )
+from millpond.service.audit_topic import AuditTopic
+from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.browser_login import BrowserLogin, OidcCallback
 from millpond.service.cluster import BrokerStatus, ClusterAdministration, ClusterStatus
 from millpond.service.limits import PayloadLimits, ServiceLimits
@@ -26,6 +28,8 @@ __all__ = [
     "OLDEST",
     "Administration",
     "AppendIndex",
+    "AuditTopic",
+    "AuditedTopicChanges",
     "BrokerStatus",
     "BrowserLogin",
     "ClusterAdministration",

@@ -14,7 +14,7 @@ from millpond.catalog.partitions import PartitionRow
 from millpond.groups import CONSUMER, Claim, Description, GroupListing, Groups, assigned_partitions
 from millpond.log import Log
 from millpond.model.acls import AclOperation, ResourceType
-from millpond.model.configs import check_configs
+from millpond.model.configs import MAX_MESSAGE_BYTES, PAYLOAD, check_configs
 from millpond.model.errors import (
     InvalidPartitionCount,
     InvalidRequest,
@@ -25,11 +25,15 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
-from millpond.security import OPEN_ACCESS, Access
+from millpond.security import Access
+from millpond.security.throttling import charge_mutations
+from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.owners import InterfaceAddresses, Owners
 
 READER_CHARS_MAX: Final = 200
 NOT_COMMITTED: Final = -1
+PRODUCER_CONFIGS: Final = (MAX_MESSAGE_BYTES, PAYLOAD)
+"""The configs that a producer follows."""
 
 T = TypeVar("T")
 
@@ -85,30 +89,54 @@ class GroupDetails:
 class Administration:
     """One method for each request, so there are more than 20."""
 
-    def __init__(self, log: Log, groups: Groups, owners: Owners, *, default_partitions: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        groups: Groups,
+        owners: Owners,
+        topic_changes: AuditedTopicChanges,
+        *,
+        default_partitions: int,
+    ) -> None:
         self._log = log
+        self._topic_changes = topic_changes
         self._owners = owners
         self._groups = groups
         self._default_partitions = default_partitions
 
     # -- topics -----------------------------------------------------------------------------------------------
 
-    def topics(self, access: Access = OPEN_ACCESS) -> list[Topic]:
+    def topics(self, access: Access) -> list[Topic]:
         """The topics that the client may describe, sorted by name."""
         return [topic for topic in self._log.topics.all() if _may_describe(access, topic.name)]
 
     def topic(self, name: str) -> Topic:
         return self._log.topics.named(name)
 
+    @staticmethod
+    def visible_configs(access: Access, topic: str, configs: Mapping[str, T]) -> dict[str, T]:
+        """The configs that the client may see. Without the right to describe configs it sees those that limit what it
+        may produce."""
+        if access.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic):
+            return dict(configs)
+        return {name: configs[name] for name in PRODUCER_CONFIGS if name in configs}
+
     async def create_topic(
-        self, name: str, count: int | None = None, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        count: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        *,
+        access: Access,
     ) -> Topic:
+        """It, `alter_topic` and `delete_topic` raise `QuotaExceeded` if its client has changed too many partitions."""
         if self._log.topics.knows(name):  # another broker may have deleted it
             await self._log.catch_up()
         self._log.topics.check_new(name)
         check_configs(configs or {})
         wanted = check_partition_count(self._default_partitions if count is None else count)
-        return await self._log.create_topic(name, wanted, configs)
+        charge_mutations(access, wanted)
+        return await self._topic_changes.create(access, name, wanted, configs)
 
     async def describe_topic(self, name: str) -> TopicDetails:
         topic = await self._log.topic(name)
@@ -124,7 +152,12 @@ class Administration:
         return TopicDetails(topic, planned, topic.describe_config(), brokers)
 
     async def alter_topic(
-        self, name: str, *, count: int | None = None, changes: Mapping[str, str | None] | None = None
+        self,
+        name: str,
+        *,
+        count: int | None = None,
+        changes: Mapping[str, str | None] | None = None,
+        access: Access,
     ) -> Topic:
         """Add partitions, change configs (None resets to the default), or both."""
         topic = await self._log.topic(name)
@@ -133,19 +166,22 @@ class Administration:
             if check_partition_count(count) < topic.partitions:
                 reason = f"it has {topic.partitions}, and partitions cannot be taken away"
                 raise InvalidPartitionCount(partitions=count, reason=reason)
-            topic = await self._log.add_partitions(name, count)
+            charge_mutations(access, count - topic.partitions)
+            topic = await self._topic_changes.add_partitions(access, name, count)
         if changes:
-            topic = await self._log.alter_config(name, changes)
+            topic = await self._topic_changes.alter_config(access, name, changes)
         return topic
 
-    async def delete_topic(self, name: str) -> None:
-        await self._log.topic(name)
-        await self._log.delete_topic(name)
+    async def delete_topic(self, name: str, *, access: Access) -> None:
+        topic = await self._log.topic(name)
+        charge_mutations(access, topic.partitions)
+        await self._topic_changes.delete(access, name)
 
-    async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
+    async def delete_records(self, name: str, partition: int, before_offset: int, *, access: Access) -> int:
         """Delete everything below an offset; returns the new log start."""
         topic_partition = await self._log.find_partition(name, partition)
-        return await self._by_owner(topic_partition, self._log.delete_records(topic_partition, before_offset))
+        deleting = self._topic_changes.delete_records(access, topic_partition, before_offset)
+        return await self._by_owner(topic_partition, deleting)
 
     async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
         """The offset of the first message at or after a time; the end offset if all are older."""
@@ -176,7 +212,7 @@ class Administration:
 
     # -- groups -----------------------------------------------------------------------------------------------
 
-    async def groups(self, access: Access = OPEN_ACCESS) -> list[GroupListing]:
+    async def groups(self, access: Access) -> list[GroupListing]:
         """The groups that the client may describe, whichever broker coordinates them."""
         found = await self._groups.list_groups(all_brokers=True)
         if access.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
@@ -185,7 +221,7 @@ class Administration:
             each for each in found if access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)
         ]
 
-    async def describe_group(self, group_id: str, access: Access = OPEN_ACCESS) -> GroupDetails:
+    async def describe_group(self, group_id: str, access: Access) -> GroupDetails:
         """The group, and its offsets in the topics that the client may describe."""
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
         committed = await self._with_coordinator(group_id, self._groups.committed_offsets(group_id))

@@ -9,6 +9,8 @@ from millpond.catalog.topology import LiveBroker, Topology
 from millpond.log import Log
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import Session
+from millpond.security import Access
+from millpond.security.audit import AuditLog
 from millpond.service.owners import InterfaceAddresses
 from millpond.topology import Peers, TopologyView, addresses_of, machine_of
 
@@ -36,8 +38,9 @@ class ClusterStatus:
 
 
 class ClusterAdministration:
-    def __init__(self, log: Log, view: TopologyView, peers: Peers, session: Session) -> None:
+    def __init__(self, log: Log, view: TopologyView, peers: Peers, session: Session, audit: AuditLog) -> None:
         self._log = log
+        self._audit = audit
         self._view = view
         self._peers = peers
         self._session = session
@@ -54,7 +57,7 @@ class ClusterAdministration:
         found, leases = await self._log.read(lambda tx: (topology.read(tx), writers.lease_remaining_ms(tx)))
         return _cluster_status(found, leases, self._session)
 
-    async def drain(self, node_id: int, *, undo: bool = False) -> ClusterStatus:
+    async def drain(self, node_id: int, *, access: Access, undo: bool = False) -> ClusterStatus:
         """Make a broker hand over what it owns. It keeps running, and redirects clients to the new owners."""
 
         def drain(tx: CatalogTransaction) -> None:
@@ -68,12 +71,17 @@ class ClusterAdministration:
             topology.set_leaving(tx, found[0], leaving=not undo)
 
         await self._log.write(drain, own_commit=True)
+        self._record(access, "drain undone" if undo else "broker drained", f"broker {node_id}")
         return await self._changed()
 
-    async def rebalance(self) -> ClusterStatus:
+    async def rebalance(self, *, access: Access) -> ClusterStatus:
         """Make every broker check again what it should hand over."""
         await self._log.write(topology.bump_version, own_commit=True)
+        self._record(access, "rebalance requested", "cluster")
         return await self._changed()
+
+    def _record(self, access: Access, change: str, name: str) -> None:
+        self._audit.changed(access.principal, access.host, change, name)
 
     async def _changed(self) -> ClusterStatus:
         await self._log.refresh()

@@ -37,8 +37,10 @@ from millpond.records import (
     iter_records,
     read_header,
 )
-from millpond.security import OPEN_ACCESS, Access
+from millpond.security import Access
 from millpond.security.requirements import require_creation
+from millpond.security.throttling import charge_mutations
+from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.payloads import check_references
@@ -87,6 +89,7 @@ class MessageWriter:
         log: AppendRole,
         owners: Owners,
         workers: Workers,
+        topic_changes: AuditedTopicChanges,
         *,
         clock: Clock,
         auto_create_topics: bool,
@@ -97,6 +100,7 @@ class MessageWriter:
         self._log = log
         self._owners = owners
         self._workers = workers
+        self._topic_changes = topic_changes
         self._clock = clock
         self._auto_create_topics = auto_create_topics
         self._default_partitions = default_partitions
@@ -110,7 +114,7 @@ class MessageWriter:
         records: Sequence[Record],
         partition: int | None = None,
         *,
-        access: Access = OPEN_ACCESS,
+        access: Access,
     ) -> list[StoredMessage]:
         """Returns when all messages are durable. Without a partition, the key of each message determines it; messages
         without a key go to a different partition for each request. `access` decides whether a topic that does not exist
@@ -123,7 +127,7 @@ class MessageWriter:
         records: Sequence[Record],
         partition: int | None = None,
         *,
-        access: Access = OPEN_ACCESS,
+        access: Access,
     ) -> Awaitable[list[StoredMessage]]:
         """Accept messages; awaiting the returned object yields their results. See `produce`."""
         self.check_count(len(records))
@@ -192,7 +196,7 @@ class MessageWriter:
         return self._round_robin % topic.partitions
 
     async def batches_of(
-        self, messages: Sequence[NewMessage], *, access: Access = OPEN_ACCESS
+        self, messages: Sequence[NewMessage], *, access: Access
     ) -> tuple[dict[TopicPartition, bytes], list[AppendIndex]]:
         """For a joint append: the batches of each partition as one byte string, and for each message its partition and
         its index among the messages for that partition."""
@@ -276,7 +280,7 @@ class MessageWriter:
             raise InvalidRequest(reason=reason)
 
     async def submit_batch(
-        self, topic: str, partition: int, data: Buffer, *, access: Access = OPEN_ACCESS
+        self, topic: str, partition: int, data: Buffer, *, access: Access
     ) -> "asyncio.Future[AppendResult]":
         """Accept one complete record batch from a producer, unchanged."""
         known = await self._find_topic(topic)
@@ -310,7 +314,7 @@ class MessageWriter:
         else:
             await self._workers.run(check)
 
-    async def topic(self, name: str, access: Access = OPEN_ACCESS) -> Topic:
+    async def topic(self, name: str, access: Access) -> Topic:
         """The topic. Creates it if it does not exist, automatic creation is enabled, and the client may create it."""
         known = await self._find_topic(name)
         if known is not None:
@@ -318,9 +322,10 @@ class MessageWriter:
         if not self._auto_create_topics:
             raise UnknownTopic(topic=name)
         require_creation(access, name)
-        return await self._create(name)
+        charge_mutations(access, self._default_partitions)
+        return await self._create(name, access)
 
-    def planned(self, name: str, access: Access = OPEN_ACCESS) -> Topic:
+    def planned(self, name: str, access: Access) -> Topic:
         """A topic that does not exist, as producing to it would create it. Creates nothing."""
         if not self._auto_create_topics:
             raise UnknownTopic(topic=name)
@@ -342,10 +347,10 @@ class MessageWriter:
         except UnknownTopic:
             return None
 
-    async def _create(self, name: str) -> Topic:
+    async def _create(self, name: str, access: Access) -> Topic:
         try:
             self._log.topics.check_new(name)
-            return await self._log.create_topic(name, self._default_partitions)
+            return await self._topic_changes.create(access, name, self._default_partitions)
         except TopicExists:  # another producer has created it
             await self._log.refresh()
             return self._log.topics.named(name)

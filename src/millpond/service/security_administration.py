@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from millpond.catalog import security
+from millpond.catalog import security, sessions
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.security import ApiToken, ScramCredential
 from millpond.model.acls import Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType, check_acl
@@ -122,6 +122,14 @@ class SecurityAdministration:
         self.check_may_alter(access, user)
         await self._change(lambda tx: security.delete_user(tx, user))
         self._record(access, "user deleted", [user])
+
+    async def end_sessions(self, access: Access, user: str) -> int:
+        """End the browser sessions of a user, who need not have a password. Returns their number."""
+        self.check_may_alter(access, user)
+        principal = str(Principal(USER, user))
+        ended: int = await self._change(lambda tx: sessions.end_all_of(tx, principal))
+        self._record(access, "sessions ended", [user])
+        return ended
 
     async def alter_credentials(
         self, access: Access, put: Sequence[ScramCredential], deleted: Sequence[tuple[str, str]]

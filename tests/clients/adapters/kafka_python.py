@@ -22,6 +22,7 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResource, ConfigResourceType
     from kafka.errors import KafkaError
     from kafka.net.inet import KafkaNetSocket
+    from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.structs import OffsetAndMetadata
 
     import kafka
@@ -40,6 +41,16 @@ class ClosingSocket(socket.socket):
     def __del__(self):
         with contextlib.suppress(AttributeError):  # it was never opened
             self.close()
+
+
+class FixedToken(AbstractTokenProvider):
+    """The token of OAUTHBEARER."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        return self._token
 
 
 KafkaNetSocket.socket = lambda _, *address: ClosingSocket(*address)

@@ -57,6 +57,17 @@ def test_the_log_start_cannot_pass_the_end(catalog):
     assert catalog.partition(topic_partition).log_start == 0
 
 
+def test_the_bytes_of_a_topic_are_those_of_its_partitions(catalog):
+    topic, other = catalog.topic("b", count=2), catalog.topic("a")
+    for number in range(2):
+        topic_partition = catalog.topic_partition(topic, number)
+        epoch = catalog.write(partitions.claim, topic_partition, "s1")
+        catalog.append_one(topic_partition, epoch=epoch)
+    size = catalog.read(partitions.of_topic, topic.id)[0].bytes
+    assert size > 0
+    assert catalog.read(partitions.stored_bytes) == [(other.id, "a", 0), (topic.id, "b", 2 * size)]
+
+
 def test_every_coordinator_shard_exists_from_the_start(catalog):
     assert catalog.read(coordinators.owners) == dict.fromkeys(range(COORDINATOR_SHARDS), (None, 0))
 

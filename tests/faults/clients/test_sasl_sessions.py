@@ -4,7 +4,7 @@ import time
 from contextlib import closing
 
 import pytest
-from tests.clients.sasl_clients import TOPIC, every_client, start
+from tests.clients.secured_clients import TOPIC, Login, every_client, start
 
 SESSION = "2s"
 SESSIONS_S = 5.0
@@ -21,7 +21,7 @@ def server(tmp_path_factory):
 @every_client
 def test_a_client_continues_when_its_session_expires(server, client):
     """librdkafka and kafka-python authenticate again on their connections, aiokafka connects again."""
-    with closing(client(server.address, "SCRAM-SHA-256")) as connected:
+    with closing(client(server.address, Login("SCRAM-SHA-256"))) as connected:
         until = time.monotonic() + SESSIONS_S
         while time.monotonic() < until:
             assert connected.send(TOPIC, b"v") == 0

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from tests.ports import free_address
 
-READY_SECONDS_MAX = 40.0
+READY_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 40.0
 LOOK_SECONDS = 0.02
 INTERFACES = ("kafka", "grpc", "http")
@@ -126,6 +126,10 @@ class Node:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
         self.is_paused = False
+
+    def reload(self) -> None:
+        """As an administrator does who has replaced its certificate."""
+        self._signal(signal.SIGHUP)
 
     def until_rejoined(self, lives: int) -> None:
         """Wait until it has announced itself more often than so many times."""

@@ -9,7 +9,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import confluent_kafka
@@ -35,6 +36,7 @@ RETRIABLE = frozenset(
     }
 )
 """Errors after which librdkafka's own consumer asks again."""
+NO_LOGIN: Mapping[str, Any] = MappingProxyType({})
 KEYS = 5
 """Of each writer."""
 KAFKA_QUIET = logging.getLogger("tests.faults.kafka")
@@ -109,6 +111,7 @@ class KafkaWriter(Writer):
         partitions: int,
         per_second: float,
         padding: int = 0,
+        login: Mapping[str, Any] = NO_LOGIN,
     ) -> None:
         super().__init__(name, partitions, per_second, padding)
         self._topic = topic
@@ -121,8 +124,13 @@ class KafkaWriter(Writer):
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 500,
                 **RECONNECT,
+                **login,
             }
         )
+
+    def set_password(self, user: str, password: str) -> None:
+        """For the connections to come."""
+        self._producer.set_sasl_credentials(user, password)
 
     def step(self) -> None:
         value = self.next_value()
@@ -152,10 +160,17 @@ class MillpondWriter(Writer):
     """The client library's producer."""
 
     def __init__(
-        self, name: str, address: str, topic: str, partitions: int, per_second: float, padding: int = 0
+        self,
+        name: str,
+        address: str,
+        topic: str,
+        partitions: int,
+        per_second: float,
+        padding: int = 0,
+        login: Mapping[str, Any] = NO_LOGIN,
     ) -> None:
         super().__init__(name, partitions, per_second, padding)
-        self._producer = millpond.Producer(topic, address=address, timeout=GIVE_UP_SECONDS)
+        self._producer = millpond.Producer(topic, address=address, timeout=GIVE_UP_SECONDS, **login)
         self._open: deque[tuple[Value, float, Any]] = deque()
 
     def step(self) -> None:
@@ -202,7 +217,14 @@ class Reader(Client):
 class KafkaReader(Reader):
     """A member of a Kafka consumer group."""
 
-    def __init__(self, name: str, bootstrap: Sequence[str], topic: str, group: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        bootstrap: Sequence[str],
+        topic: str,
+        group: str,
+        login: Mapping[str, Any] = NO_LOGIN,
+    ) -> None:
         super().__init__(name)
         self._consumer = confluent_kafka.Consumer(
             {
@@ -214,9 +236,14 @@ class KafkaReader(Reader):
                 "heartbeat.interval.ms": 500,
                 "fetch.wait.max.ms": 100,
                 **RECONNECT,
+                **login,
             }
         )
         self._consumer.subscribe([topic])
+
+    def set_password(self, user: str, password: str) -> None:
+        """For the connections to come."""
+        self._consumer.set_sasl_credentials(user, password)
 
     def step(self) -> None:
         for message in self._consumer.consume(100, POLL_SECONDS):
@@ -230,9 +257,11 @@ class KafkaReader(Reader):
 class MillpondReader(Reader):
     """The client library's consumer, which keeps its own position over all partitions."""
 
-    def __init__(self, name: str, address: str, topic: str) -> None:
+    def __init__(self, name: str, address: str, topic: str, login: Mapping[str, Any] = NO_LOGIN) -> None:
         super().__init__(name)
-        self._consumer = millpond.Consumer(topic, read_from=1, address=address, timeout=GIVE_UP_SECONDS)
+        self._consumer = millpond.Consumer(
+            topic, read_from=1, address=address, timeout=GIVE_UP_SECONDS, **login
+        )
 
     def step(self) -> None:
         for message in self._consumer.poll(POLL_SECONDS).messages:
@@ -285,7 +314,9 @@ def _answer(outcome: Outcome) -> str:
     return LOST if outcome in (Outcome.LOST, Outcome.NOT_OWNER) else REFUSED
 
 
-def read_everything(bootstrap: Sequence[str], topic: str, partitions: int) -> list[Seen]:
+def read_everything(
+    bootstrap: Sequence[str], topic: str, partitions: int, login: Mapping[str, Any] = NO_LOGIN
+) -> list[Seen]:
     """The whole log, as a Kafka client that belongs to no group reads it from the first to the last offset."""
     consumer = confluent_kafka.Consumer(
         {
@@ -293,6 +324,7 @@ def read_everything(bootstrap: Sequence[str], topic: str, partitions: int) -> li
             "group.id": "nobody",
             "enable.auto.commit": False,
             **RECONNECT,
+            **login,
         }
     )
     try:

@@ -352,15 +352,23 @@ def catalog_url(folder, printed):
         f"postgresql://millpond:{CATALOG}@127.0.0.1:1/millpond",
         f"postgresql://127.0.0.1:1/millpond?password={CATALOG}",
     ):
-        chosen = ["--data-dir", str(folder / "data"), "--set", f"catalog={catalog}"]
+        chosen, variables = ["--data-dir", str(folder / "data")], {"MILLPOND_CATALOG": catalog}
         for command in (["settings"], ["settings", "--json"], ["doctor", "--json"]):
-            done = CliRunner().invoke(cli, [*command, *chosen], prog_name="millpond")
+            done = CliRunner().invoke(cli, [*command, *chosen], prog_name="millpond", env=variables)
             printed.add("command", f"{command} {done.output} {done.stderr} {done.exception!r}")
+        refused = CliRunner().invoke(cli, ["settings", "--set", f"catalog={catalog}"], prog_name="millpond")
+        assert (refused.exit_code, "set MILLPOND_CATALOG" in refused.output) == (2, True)
+        printed.add("command", refused.output)
         for log_format in ("text", "json"):
             command = [sys.executable, "-m", "millpond", "serve", *chosen, "--log-format", log_format]
             command += ["--kafka=", "--grpc=", "--http=", "--log-level", "DEBUG"]
             done = subprocess.run(
-                command, capture_output=True, timeout=PATIENCE_S, env=environment(), check=False, text=True
+                command,
+                capture_output=True,
+                timeout=PATIENCE_S,
+                env={**environment(), **variables},
+                check=False,
+                text=True,
             )
             assert done.returncode != 0
             printed.add("process", done.stdout + done.stderr)

@@ -48,14 +48,12 @@ def test_settings_are_listed_with_their_values(run):
 
 
 def test_settings_show_no_password(run):
-    arguments = [
-        "--set",
-        "catalog=postgresql://user:s3cret@host/db",
-        "--set",
-        "storage=s3://bucket?key=s3cret",
-    ]
+    variables = {
+        "MILLPOND_CATALOG": "postgresql://user:s3cret@host/db",
+        "MILLPOND_STORAGE": "s3://bucket?key=s3cret",
+    }
     for form in ([], ["--json"]):
-        text = run("settings", *arguments, *form).output
+        text = run("settings", *form, env=variables).output
         assert "postgresql://host/db" in text
         assert "s3://bucket" in text
         assert "s3cret" not in text

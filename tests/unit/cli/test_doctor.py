@@ -5,12 +5,19 @@ import os
 import socket
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from tests.unit.cli.conftest import LONGEST_S, Millpond
+from tests.unit.security.x509_certificates import certificate, common_name, pem_files
 
-from millpond.cli import checks, ports
+from millpond.catalog import security
+from millpond.cli import checks, ports, security_checks
+from millpond.security.scram import new_credential
+from millpond.settings import Settings, load
+from millpond.storage import open_database
 
 FREE_PORTS = ["--set=kafka_listen=127.0.0.1:0", "--set=grpc_listen=127.0.0.1:0", "--set=http_listen="]
 NOWHERE = Millpond("127.0.0.1:1")
@@ -156,3 +163,129 @@ def test_java_is_looked_for_only_with_spark(tmp_path, monkeypatch):
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         [found] = checks._java()
         assert found.status == status, said
+
+
+# -- security -------------------------------------------------------------------------------------------------
+
+
+def all_findings(*arguments, environment=None):
+    """As (check, status, found), because a check can have several results."""
+    settings = load(dict(each.split("=", 1) for each in arguments), {})
+    return [
+        (each.check, each.status, each.found)
+        for each in security_checks.of_security(
+            settings, None, environment or {"XDG_CONFIG_HOME": "/nowhere"}
+        )
+    ]
+
+
+@pytest.fixture
+def secured(tmp_path):
+    """What `millpond security init` creates."""
+    done = NOWHERE.inside(
+        "security", "init", "--json", f"--dir={tmp_path / 'security'}", f"--data-dir={tmp_path / 'data'}"
+    )
+    assert done.code == 0, done.err
+    return tmp_path
+
+
+def doctor_of(secured, *more, code=0):
+    return findings(f"--config={secured / 'security/millpond.toml'}", *more, code=code)
+
+
+def test_what_init_creates_is_healthy(secured):
+    found = doctor_of(secured)
+    checked = ("security", "certificate", "client CA", "key file", "data directory", "users", "tokens")
+    assert {name: found[name]["status"] for name in checked} == dict.fromkeys(checked, "ok")
+    assert found["users"]["found"] == "1 with passwords"
+
+
+def test_files_that_other_users_can_open(secured):
+    key, data = secured / "security/server-key.pem", secured / "data"
+    key.chmod(0o640)
+    data.chmod(0o755)
+    found = doctor_of(secured, code=1)
+    assert (found["key file"]["status"], found["data directory"]["status"]) == ("problem", "problem")
+    assert found["key file"]["advice"] == f"chmod 600 '{key}'"
+    assert found["data directory"]["advice"] == f"chmod 700 '{data}'"
+
+
+def test_a_settings_file_with_a_password(tmp_path):
+    config = tmp_path / "millpond.toml"
+    config.write_text('catalog = "postgresql://me:hunter2@127.0.0.1:1/x"\n')
+    config.chmod(0o644)
+    found = findings(f"--config={config}", code=1)
+    assert found["settings file"]["status"] == "problem"
+    assert "hunter2" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("lasts", "status", "words"),
+    [
+        (timedelta(days=100), "ok", "it expires on"),
+        (timedelta(days=29), "warning", "it expires in 29 days"),
+        (timedelta(hours=-1), "problem", "expired"),
+    ],
+)
+def test_the_expiry_of_a_certificate(tmp_path, lasts, status, words):
+    chain, private = pem_files(tmp_path)
+    made = certificate(common_name("localhost"), lasts=lasts, now=datetime.now(UTC))
+    chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    found = all_findings("tls=on", f"tls_certificate={chain}", f"tls_key={private}")
+    [(_, seen, text)] = [each for each in found if each[0] == "certificate"]
+    assert seen == status
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["insecure=true", "http_listen=192.0.2.1:80"], "insecure=true: the broker listens on 192.0.2.1:80"),
+        (["security=on", "super_users=User:a", "tls=proxy"], "tls=proxy"),
+        (
+            ["security=on", "super_users=User:a", "kafka_listen=192.0.2.1:1", "insecure=true"],
+            "PLAIN is allowed",
+        ),
+        (["security=on", "super_users=User:a", "kafka_listen=192.0.2.1:1", "insecure=true"], "tls=off"),
+        (["security=on", "super_users=User:a;User:b;User:c;User:d"], "4 super users"),
+        (["security=on"], "there is no super user"),
+    ],
+)
+def test_weak_settings(settings, words, tmp_path):
+    found = all_findings(*settings, f"data_dir={tmp_path / 'new'}")
+    assert any(check == "security" and status == "warning" and words in text for check, status, text in found)
+
+
+def test_stored_users_and_tokens_that_are_weak(secured):
+    database = open_database(Settings(data_dir=secured / "data"))
+    with database.write() as tx:
+        security.put_credentials(tx, [new_credential("bob", "x", "SCRAM-SHA-256", 4096, os.urandom)])
+        security.add_token(tx, security.ApiToken("t1", b"", "User:bob", None, 0, "User:admin"))
+    database.close()
+    found = doctor_of(secured)
+    assert found["users"]["found"] == "bob with fewer than 16384 iterations"
+    assert found["tokens"]["found"] == "without an expiry: t1 (User:bob)"
+    assert {found["users"]["status"], found["tokens"]["status"]} == {"warning"}
+
+
+def test_files_of_contexts(tmp_path):
+    secret, file = tmp_path / "secret", tmp_path / "millpond/contexts.toml"
+    secret.write_text("hunter2")
+    secret.chmod(0o644)
+    file.parent.mkdir()
+    file.write_text(f'[contexts.prod]\naddress = "a:1"\ntoken_file = "{secret}"\n')
+    environment = {"XDG_CONFIG_HOME": str(tmp_path), "MILLPOND_PASSWORD_FILE": str(secret)}
+    file.chmod(0o666)
+    found = all_findings(environment=environment)
+    assert [(check, status) for check, status, _ in found if status != "ok"] == [
+        ("MILLPOND_PASSWORD_FILE", "problem"),
+        ("contexts", "problem"),
+        ("context prod", "problem"),
+    ]
+    secret.chmod(0o600)
+    file.chmod(0o600)
+    assert [status for *_, status, _ in all_findings(environment=environment)] == ["ok"] * 3
+    file.write_text('[contexts.prod]\npassword = "hunter2"\n')
+    [(check, status, text)] = [each for each in all_findings(environment=environment) if each[1] != "ok"]
+    assert (check, status) == ("contexts", "problem")
+    assert "hunter2" not in text

@@ -1,4 +1,4 @@
-"""`millpond user`, `token` and `acl` against a real broker process with security on."""
+"""`millpond user`, `token`, `acl` and `quota` against a real broker process with security on."""
 
 import json
 import os
@@ -285,6 +285,7 @@ def test_wrong_usage_is_a_sentence(admin, arguments, sentence):
         (["user", "set", "a:b", "--generate"], "no colon"),
         (["acl", "list", "--topic", ""], "name=''"),
         (["token", "create", "Broker:1"], "a token is for a user"),
+        (["token", "create", "*"], "User:* means all users"),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(admin, arguments, sentence):
@@ -292,7 +293,7 @@ def test_what_cannot_be_done_is_a_sentence(admin, arguments, sentence):
 
 
 def test_a_broker_without_security_says_so(millpond):
-    for arguments in (["user", "list"], ["token", "list"], ["acl", "list"]):
+    for arguments in (["user", "list"], ["token", "list"], ["acl", "list"], ["quota", "list"]):
         done = millpond.inside(*arguments)
         assert done.code == 1
         assert "security is off; start the broker with security=on" in done.err
@@ -382,7 +383,60 @@ def test_a_subscription_needs_rights_of_its_own(admin, alice, topic):
 
 
 def test_no_command_shows_a_password(admin, alice):
-    for arguments in (["user", "list"], ["token", "list"], ["acl", "list"]):
+    for arguments in (["user", "list"], ["token", "list"], ["acl", "list"], ["quota", "list"]):
         shown = admin(*arguments, "--json")
         assert b"first" not in shown.out
         assert Path(admin.variables["MILLPOND_PASSWORD_FILE"]).read_text().strip().encode() not in shown.out
+
+
+# -- quotas ----------------------------------------------------------------------------------------------------------
+
+
+def test_quotas_are_set_listed_and_deleted_with_the_same_options(admin, alice):
+    entity = {"user": alice, "client_id": None, "ip": None, "topic": None}
+    assert "There are no quotas" in admin("quota", "list").out.decode()
+    given = ["--user", f"User:{alice}", "--producer-byte-rate", "1048576", "--request-percentage", "12.5"]
+    values = {"producer_byte_rate": 1048576.0, "request_percentage": 12.5}
+    assert admin("quota", "set", *given, "--json").json == [{**entity, "values": values}]
+    admin("quota", "set", "--default-user", "--client-id", "etl", "--consumer-byte-rate", "5")
+    admin("quota", "set", "--ip", "192.0.2.1", "--connection-creation-rate", "3")
+    assert [line.split() for line in admin("quota", "list", "--user", alice).lines] == [
+        ["USER", "CLIENT", "ID", "IP", "TOPIC", "QUOTA", "VALUE"],
+        [alice, "-", "-", "-", "producer_byte_rate", "1048576"],
+        [alice, "-", "-", "-", "request_percentage", "12.5"],
+    ]
+    admin("quota", "set", "--topic", "team-*", "--stored-bytes", "1000")
+    others = [each for each in admin("quota", "list", "--json").json if each["user"] != alice]
+    assert {(each["user"], each["client_id"], each["ip"], each["topic"]) for each in others} == {
+        ("", "etl", None, None),
+        (None, None, "192.0.2.1", None),
+        (None, None, None, "team-*"),
+    }
+    assert "Confirm with --yes" in admin("quota", "delete", "--user", alice, code=1).err
+    deleted = admin("quota", "delete", "--user", alice, "--producer-byte-rate", "--yes", "--json").json
+    assert deleted == {**entity, "deleted": ["producer_byte_rate"]}
+    assert admin("quota", "delete", "--user", alice, "--yes").lines == [f"deleted 1 quota of user '{alice}'"]
+    assert admin("quota", "list", "--user", alice).lines == ["There are no such quotas."]
+    admin("quota", "delete", "--default-user", "--client-id", "etl", "--yes")
+    admin("quota", "delete", "--ip", "192.0.2.1", "--yes")
+    admin("quota", "delete", "--topic", "team-*", "--yes")
+    assert admin("quota", "list", "--json").json == []
+
+
+def test_quotas_that_make_no_sense_are_refused_with_a_sentence(admin):
+    for arguments, sentence in (
+        (["set", "--producer-byte-rate", "1"], "say whose quotas"),
+        (["set", "--user", "alice"], "say which quotas: --producer-byte-rate"),
+        (["set", "--user", "a", "--default-user", "--producer-byte-rate", "1"], "not both"),
+        (["set", "--user", "", "--producer-byte-rate", "1"], "use --default-user"),
+        (["set", "--user", "a", "--ip", "192.0.2.1"], "has no user and no client id"),
+        (["set", "--user", "a", "--connection-creation-rate", "1"], "has no quota connection_creation_rate"),
+        (["set", "--user", "a", "--producer-byte-rate", "0"], "is not in the range x>0"),
+        (["set", "--topic", "t", "--user", "a"], "a quota of a topic has no user"),
+        (["delete", "--producer-byte-rate"], "say whose quotas"),
+    ):
+        assert sentence in admin("quota", *arguments, code=2).err, arguments
+    refused = admin("quota", "set", "--user", "a", "--producer-byte-rate", "1.5", code=1)
+    assert "must be a whole number" in refused.err
+    refused = admin("quota", "set", "--ip", "here", "--connection-creation-rate", "1", code=1)
+    assert "is not an IP address" in refused.err

@@ -213,6 +213,14 @@ WRONG = {
     "Admin.list_acls": ACL_FIELDS,
     "Admin.create_acls": {"acls": (None, 1, "acl", b"acl", [], [1], [None], {"acl"}, ACL)},
     "Admin.delete_acls": ACL_FIELDS,
+    "Admin.alter_quotas": {
+        "quotas": (None, 1, "producer_byte_rate", [], {}, {1: 1}, {"producer_byte_rate": "fast"}),
+        "user": (1, b"u"),
+        "client_id": (1, b"u"),
+        "ip": (1, b"u"),
+        "topic": (1, b"u", ""),
+        "validate_only": FLAG,
+    },
     "AclEntry": {
         "resource_type": (None, *ACL_FIELDS["resource_type"]),
         "name": LABEL,
@@ -269,6 +277,7 @@ RIGHT = {
     "principal": "User:alice",
     "token_id": "abc",
     "acls": [ACL],
+    "quotas": {"producer_byte_rate": 1},
     "resource_type": "topic",
     "operation": "read",
     "group": "g",
@@ -309,6 +318,7 @@ NO_ARGUMENTS = {
     "list_groups",
     "list_users",
     "list_tokens",
+    "list_quotas",
     "describe_broker",
     "cluster",
 }

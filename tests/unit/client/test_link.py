@@ -9,6 +9,7 @@ from millpond import AsyncSubscriber, Outcome
 from millpond.client import link, outbox
 from millpond.model.errors import Defect, StoreUnavailable
 from millpond.records import Record
+from millpond.security import OPEN_ACCESS
 from millpond.testing import running_broker
 
 WAIT_SECONDS_MAX = 60
@@ -30,7 +31,7 @@ async def setting(tmp_path):
 
 
 async def publish(setting, *values):
-    await setting.broker.messages.produce("t", [Record(value) for value in values], 0)
+    await setting.broker.messages.produce("t", [Record(value) for value in values], 0, access=OPEN_ACCESS)
 
 
 async def until(is_true):
@@ -89,7 +90,7 @@ async def test_a_partition_that_cannot_be_saved_neither_holds_up_others_nor_ends
     await setting.broker.queues.alter("t", "s", {"attempts_max": 1, "ack_timeout_ms": 600_000})
     for partition in (0, 1):
         records = [Record(b"%d" % number) for number in range(3)]
-        await setting.broker.messages.produce("t", records, partition)
+        await setting.broker.messages.produce("t", records, partition, access=OPEN_ACCESS)
     feed = setting.broker.queues._feed
     read = feed.read
 

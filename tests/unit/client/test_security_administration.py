@@ -1,4 +1,4 @@
-"""Users, API tokens and ACLs through the client library, against a broker with security on."""
+"""Users, API tokens, ACLs and quotas through the client library, against a broker with security on."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ import pytest
 from tests.unit.frontends.secured import ABSENT, TOPIC, secured_broker
 
 from millpond import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer
-from millpond.client import AclEntry, CreatedToken
+from millpond.client import AclEntry, CreatedToken, QuotaDescription
 from millpond.errors import (
     AuthenticationFailed,
     ClusterNotAuthorized,
@@ -224,3 +224,21 @@ def _use_sync_client(named):
         admin.delete_token(created.id)
         admin.delete_user("alice")
         assert admin.list_users() == []
+
+
+# -- quotas ----------------------------------------------------------------------------------------------------------
+
+
+async def test_quotas_are_altered_and_listed(admin):
+    quotas = {"producer_byte_rate": 1_000, "request_percentage": 2.5}
+    await admin.alter_quotas(quotas, user="alice", client_id="", validate_only=True)
+    assert await admin.list_quotas() == []
+    await admin.alter_quotas(quotas, user="alice", client_id="")
+    assert await admin.list_quotas() == [QuotaDescription("alice", "", None, None, quotas)]
+    await admin.alter_quotas(dict.fromkeys(quotas), user="alice", client_id="")
+    assert await admin.list_quotas() == []
+    await admin.alter_quotas({"stored_bytes": 5}, topic="orders-*")
+    assert await admin.list_quotas() == [QuotaDescription(None, None, None, "orders-*", {"stored_bytes": 5})]
+    await admin.alter_quotas({"stored_bytes": None}, topic="orders-*")
+    with pytest.raises(InvalidRequest, match="needs a user, a client id"):
+        await admin.alter_quotas(quotas)

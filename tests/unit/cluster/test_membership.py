@@ -20,6 +20,7 @@ from millpond.model.errors import (
     Unavailable,
     WriterDead,
 )
+from millpond.security import OPEN_ACCESS
 from millpond.testing import running_broker
 from millpond.topology import addresses_of
 
@@ -237,14 +238,14 @@ async def test_draining_by_request_and_back(brokers):
     first, second = await brokers.add(), await brokers.add()
     await until(lambda: len(owned_shards(second)) == COORDINATOR_SHARDS // 2)
     await first.log.create_topic("t", 6)
-    await first.cluster.drain(second.node_id)
+    await first.cluster.drain(second.node_id, access=OPEN_ACCESS)
     await until(lambda: len(owned(first)) == 6)
     standing = {each.node_id: each for each in (await first.cluster.status()).brokers}
     assert (standing[2].is_draining, standing[2].partitions, standing[2].shards) == (True, 0, 0)
-    await first.cluster.drain(second.node_id, undo=True)
+    await first.cluster.drain(second.node_id, undo=True, access=OPEN_ACCESS)
     await until(lambda: len(owned(second)) == 3)
     with pytest.raises(MillpondError, match="there is no broker 9"):
-        await first.cluster.drain(9)
+        await first.cluster.drain(9, access=OPEN_ACCESS)
 
 
 # -- handing over ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from tests.unit.cluster.conftest import owned, two
 
 from millpond.model.partitioning import partition_of
 from millpond.records import Record
+from millpond.security import OPEN_ACCESS
 
 
 def keys_for(number, partitions, count):
@@ -22,7 +23,7 @@ async def test_requests_of_one_caller_stay_in_order_when_some_go_to_several_brok
         records = [Record(value=b"%d" % number, key=key)]
         if number % 3 == 1:
             records.append(Record(value=b"elsewhere", key=foreign))
-        answers.append(await first.messages.submit("t", records))
+        answers.append(await first.messages.submit("t", records, access=OPEN_ACCESS))
     await asyncio.gather(*answers)
     found = [int(record.value) for record in await first.read("t", partition=mine)]
     assert found == list(range(60))

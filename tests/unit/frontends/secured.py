@@ -15,6 +15,7 @@ from millpond.model.acls import (
 )
 from millpond.model.principals import Principal
 from millpond.records import Record
+from millpond.security import OPEN_ACCESS
 from millpond.security.tokens import new_token
 from millpond.testing import running_broker
 
@@ -32,6 +33,20 @@ def right(text):
     """`READ T orders`, or `ALTER C`, as operation, type and name."""
     operation, kind, *name = text.split(" ")
     return AclOperation[operation], RIGHTS[kind], name[0] if name else CLUSTER_NAME
+
+
+def renamed(text):
+    """The same with names that do not exist: of a right, or of a response."""
+    for each in (TOPIC, SUBSCRIPTION, GROUP):
+        text = text.replace(each, ABSENT)
+    return text
+
+
+def partial_rights(rights):
+    """For each right that a request needs: all the others, for names that exist and for names that do not."""
+    for missing in rights:
+        others = [each for each in rights if each != missing]
+        yield missing, [*others, *(renamed(each) for each in others if renamed(each) != each)]
 
 
 class SecuredBroker:
@@ -79,11 +94,14 @@ class SecuredBroker:
     async def snapshot(self):
         """What a refused request must not change. Audit and metrics are not part of it."""
         broker = self.broker
-        topics = broker.administration.topics()
+        topics = broker.administration.topics(access=OPEN_ACCESS)
         described = [await broker.administration.describe_topic(each.name) for each in topics]
         subscriptions = await broker.queues.all()
-        groups = await broker.administration.groups()
-        offsets = [(await broker.administration.describe_group(each.group_id)).partitions for each in groups]
+        groups = await broker.administration.groups(access=OPEN_ACCESS)
+        offsets = [
+            (await broker.administration.describe_group(each.group_id, access=OPEN_ACCESS)).partitions
+            for each in groups
+        ]
         members = await broker.cluster.status()
         return (
             [(each.topic, each.partitions) for each in described],
@@ -103,7 +121,7 @@ def _acl(user, operation, kind, name):
 async def secured_broker(**settings):
     """It has one topic with a message, a subscription and a group."""
     async with running_broker(security=True, super_users=(ADMIN,), **settings) as broker:
-        await broker.messages.produce(TOPIC, [Record(value=b"first")])
+        await broker.messages.produce(TOPIC, [Record(value=b"first")], access=OPEN_ACCESS)
         await broker.queues.create(TOPIC, SUBSCRIPTION)
         await broker.administration.commit(GROUP, TOPIC, {0: 1})
         yield SecuredBroker(broker)

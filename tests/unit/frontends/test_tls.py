@@ -9,6 +9,7 @@ from dataclasses import replace
 import grpc
 import httpx
 import pytest
+import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -16,6 +17,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.tls import Pki, close, old_client_context, until
 
 from millpond.model.errors import InvalidSettings, NotOwner
+from millpond.protocol import encode_request
+from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.records import Record
 from millpond.testing import running_broker
 
@@ -224,6 +227,31 @@ def read_large(address, pki):
     found = [next(consumer) for _ in range(17)]
     consumer.close()
     return len(found)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_throttled_client_is_read_again_when_its_time_is_over(pki, new_loop):
+    async def scenario():
+        async with running_broker(kafka=True, **pki.settings()) as broker:
+            reader, writer = await asyncio.open_connection(
+                *broker.listeners["kafka"].split(":"), ssl=pki.client_context(), server_hostname="localhost"
+            )
+            await until(lambda: broker.kafka._connections)
+            [connection] = broker.kafka._connections
+            requests = encode_request(ApiVersionsRequest(), 0, 1, "c").buffers * 20
+            connection.mute(50)
+            writer.writelines(requests)
+            connection.mute(100)  # a later request extends the time
+            assert connection.is_muted
+            for _ in range(20):
+                length = int.from_bytes(await reader.readexactly(4))
+                assert len(await reader.readexactly(length)) == length
+            assert not connection.is_muted
+            await close(writer)
+            await until(lambda: not broker.kafka._connections)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scenario())
 
 
 async def test_handshakes_count_as_connections(pki, caplog):

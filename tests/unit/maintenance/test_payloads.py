@@ -14,6 +14,7 @@ from millpond.maintenance.payloads import UNCOMMITTED_MS_MAX, PayloadCollector
 from millpond.model.errors import InvalidPayload, StoreUnavailable
 from millpond.model.payloads import AHEAD_MS_MAX, HEADER, Reference, new_payload_id
 from millpond.records import Codec, Record, build_batch
+from millpond.security import OPEN_ACCESS
 from millpond.segments.keys import PAYLOADS, payload_key
 from millpond.testing import SimulatedClock, running_broker
 
@@ -42,7 +43,7 @@ class Films:
 
     async def publish(self, payload_id, topic="films", partition=0):
         record = Record(b"", headers=((HEADER, str(Reference(payload_id, 4, 1)).encode()),))
-        await self.broker.messages.produce(topic, [record], partition)
+        await self.broker.messages.produce(topic, [record], partition, access=OPEN_ACCESS)
 
     async def send(self, topic="films", partition=0):
         payload_id = await self.upload(topic)

@@ -5,18 +5,20 @@ import math
 import pytest
 from tests.each import for_each
 
-from millpond.model.errors import InvalidRequest
+from millpond.model.errors import InvalidInput
 from millpond.model.quotas import (
     CONNECTION_CREATION_RATE,
     CONTROLLER_MUTATION_RATE,
     EVERY_NAME,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    STORED_BYTES,
     QuotaEntity,
     check_quota,
+    covers,
 )
 
-ALICE, ADDRESS = QuotaEntity("alice", None), QuotaEntity(None, None, "10.0.0.1")
+ALICE, ADDRESS = QuotaEntity("alice", None), QuotaEntity(None, None, "192.0.2.1")
 
 VALID = (
     (ALICE, {PRODUCER_BYTE_RATE: 1}),
@@ -26,6 +28,7 @@ VALID = (
     (ADDRESS, {CONNECTION_CREATION_RATE: 5}),
     (QuotaEntity(None, None, EVERY_NAME), {CONNECTION_CREATION_RATE: 5}),
     (QuotaEntity(None, None, "fe80::1"), {CONNECTION_CREATION_RATE: 5}),
+    *((QuotaEntity(None, None, topic=name), {STORED_BYTES: 5}) for name in ("orders", "orders-*", "*")),
 )
 INVALID = (
     (ALICE, {"bytes": 1}, "not a quota of user 'alice'"),
@@ -38,9 +41,14 @@ INVALID = (
     (ALICE, {PRODUCER_BYTE_RATE: 1.5}, "whole number"),
     (ADDRESS, {CONNECTION_CREATION_RATE: 1.5}, "whole number"),
     (QuotaEntity(None, None), {PRODUCER_BYTE_RATE: 1}, "needs a user"),
-    (QuotaEntity("alice", None, "10.0.0.1"), {CONNECTION_CREATION_RATE: 1}, "no user"),
+    (QuotaEntity("alice", None, "192.0.2.1"), {CONNECTION_CREATION_RATE: 1}, "no user"),
     (QuotaEntity(None, None, "somewhere"), {CONNECTION_CREATION_RATE: 1}, "not an IP address"),
     (QuotaEntity("x" * 256, None), {PRODUCER_BYTE_RATE: 1}, "at most 255"),
+    (QuotaEntity("alice", None, topic="orders"), {STORED_BYTES: 1}, "no user"),
+    (QuotaEntity(None, None, topic=""), {STORED_BYTES: 1}, "not valid"),
+    (QuotaEntity(None, None, topic="a*b"), {STORED_BYTES: 1}, "not valid"),
+    (QuotaEntity(None, None, topic="orders"), {PRODUCER_BYTE_RATE: 1}, "not a quota of topic"),
+    (QuotaEntity(None, None, topic="orders"), {STORED_BYTES: 1.5}, "whole number"),
 )
 
 
@@ -52,13 +60,21 @@ def test_a_valid_quota_is_accepted(case):
 @for_each("case", INVALID)
 def test_an_invalid_quota_is_refused(case):
     entity, changes, reason = case
-    with pytest.raises(InvalidRequest, match=reason):
+    with pytest.raises(InvalidInput, match=reason):
         check_quota(entity, changes)
 
 
 @for_each("entity", (ALICE, ADDRESS, QuotaEntity(EVERY_NAME, "app"), QuotaEntity(None, EVERY_NAME)))
 def test_an_entity_is_read_as_it_was_stored(entity):
     assert QuotaEntity.from_text(entity.as_text()) == entity
+
+
+def test_a_pattern_covers_a_topic_or_a_prefix():
+    assert covers("orders", "orders")
+    assert not covers("orders", "orders-eu")
+    assert covers("orders-*", "orders-eu")
+    assert not covers("orders-*", "orders")
+    assert covers("*", "anything")
 
 
 def test_an_entity_is_described():

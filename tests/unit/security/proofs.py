@@ -35,6 +35,10 @@ class Users:
         self.tokens = {each.id: each for each in tokens}
         self.secret = secret
         self.decoys = Decoys(credentials)
+        self.on_catch_up = lambda: None
+
+    async def catch_up(self):
+        self.on_catch_up()
 
     def scram_credential(self, user, mechanism):
         return self.credentials.get((user, mechanism))

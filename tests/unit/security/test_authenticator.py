@@ -167,6 +167,14 @@ async def test_an_api_token_is_a_proof_until_it_expires():
     assert await is_refused(authenticator.bearer(CI.text))
 
 
+async def test_a_token_that_another_broker_has_just_created_is_accepted():
+    users = Users()
+    authenticator = made(users)
+    assert await is_refused(authenticator.bearer(CI.text))
+    users.on_catch_up = lambda: users.tokens.update({CI.stored.id: CI.stored})
+    assert (await authenticator.bearer(CI.text)).principal.name == "ci"
+
+
 async def test_a_jwt_is_a_proof_only_with_an_issuer(authenticator):
     assert (await authenticator.bearer(token())).principal == ALICE_USER
     assert await is_refused(made().bearer(token()))

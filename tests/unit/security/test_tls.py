@@ -226,6 +226,9 @@ class CountedTls:
         self.calls.put_nowait("look")
         return False
 
+    def take_refusal(self):
+        return ""
+
     def on_reload(self):
         self.calls.put_nowait("in use")
 

@@ -85,7 +85,9 @@ def test_a_token_ends_at_its_expiry():
     assert is_refused(text, stored, now_ms=NOW_MS + 10)
 
 
-@pytest.mark.parametrize("principal", ["Broker:1", "User:", "alice", "", "Group:x"])
+@pytest.mark.parametrize(
+    "principal", ["Broker:1", "User:", "alice", "", "Group:x", "User:*", "User:ANONYMOUS"]
+)
 def test_a_token_is_for_a_user(principal):
     with pytest.raises(InvalidCredential):
         made(principal)

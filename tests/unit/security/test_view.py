@@ -1,5 +1,6 @@
 """The broker's view of users, tokens and ACLs, and the access that clients get by it."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from millpond.model.errors import (
 from millpond.model.principals import BROKER, Principal
 from millpond.security import OPEN_ACCESS, Identity, SecurityView
 from millpond.security.identity import password_identity, token_identity
+from millpond.security.view import CATCH_UP_S
 from millpond.testing import SimulatedClock
 
 ALICE = ScramCredential("alice", "SCRAM-SHA-256", b"salt", b"stored", b"server", 4096)
@@ -174,3 +176,22 @@ async def test_an_older_read_does_not_replace_a_newer_one(stored):
 async def test_rights_of_clients_that_ask_for_nothing_are_not_computed(stored):
     stored.view.access(BY_CERTIFICATE, "192.0.2.1")
     assert not stored.view._rights
+
+
+async def test_refused_clients_share_a_read_of_what_has_changed(stored):
+    with stored.database.write() as tx:
+        security.add_token(tx, TOKEN)
+    reads = []
+
+    async def read(function, /):
+        reads.append(function)
+        await asyncio.sleep(0)
+        return await Stored.read(stored, function)
+
+    stored.view._read = read
+    await asyncio.gather(*(stored.view.catch_up() for _ in range(10)))
+    assert stored.view.token(TOKEN.id) == TOKEN
+    assert reads.count(security.version) <= 2, "one for all that came before it began"
+    before = stored.view._caught_up_at
+    await stored.view.catch_up()
+    assert stored.view._caught_up_at - before > 0.9 * CATCH_UP_S

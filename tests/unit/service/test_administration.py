@@ -16,6 +16,7 @@ from millpond.model.errors import (
     UnknownTopic,
 )
 from millpond.model.ids import TopicPartition
+from millpond.security import OPEN_ACCESS
 from millpond.service import Administration, GroupPartition, Owners
 from millpond.testing import running_broker
 
@@ -45,9 +46,9 @@ async def test_create_describe_and_delete(broker, admin):
     assert described.configs["retention.ms"].value == "1000"
     with pytest.raises(TopicExists):
         await admin.create_topic("t")
-    assert [topic.name for topic in admin.topics()] == ["t"]
+    assert [topic.name for topic in admin.topics(OPEN_ACCESS)] == ["t"]
     await admin.delete_topic("t")
-    assert admin.topics() == []
+    assert admin.topics(OPEN_ACCESS) == []
     for ask in (admin.describe_topic, admin.delete_topic):
         with pytest.raises(UnknownTopic):
             await ask("t")
@@ -81,15 +82,15 @@ async def test_the_lag_of_a_group(broker, admin):
     for partition in (0, 1):
         await broker.produce("t", *[b"x"] * 10, partition=partition)
     await admin.commit("g", "t", {0: 4, 1: 10})
-    described = await admin.describe_group("g")
+    described = await admin.describe_group("g", OPEN_ACCESS)
     assert [(each.partition, each.offset, each.lag) for each in described.partitions] == [
         (0, 4, 6),
         (1, 10, 0),
     ]
     assert described.lag == 6
     await admin.delete_records("t", 0, 7)
-    assert (await admin.describe_group("g")).lag == 3, "what has gone cannot be read"
-    assert [each.group_id for each in await admin.groups()] == ["g"]
+    assert (await admin.describe_group("g", OPEN_ACCESS)).lag == 3, "what has gone cannot be read"
+    assert [each.group_id for each in await admin.groups(OPEN_ACCESS)] == ["g"]
 
 
 def test_lag_is_never_negative():
@@ -107,7 +108,7 @@ async def test_commits_are_checked(admin):
     with pytest.raises(UnknownTopic):
         await admin.commit("g", "u", {0: 1})
     with pytest.raises(UnknownGroup):
-        await admin.describe_group("g")
+        await admin.describe_group("g", OPEN_ACCESS)
 
 
 async def test_a_deleted_topic_has_no_lag(broker, admin):
@@ -116,7 +117,7 @@ async def test_a_deleted_topic_has_no_lag(broker, admin):
     await admin.commit("g", "t", {0: 0})
     await admin.commit("g", "u", {0: 0})
     await admin.delete_topic("t")
-    assert [each.topic for each in (await admin.describe_group("g")).partitions] == ["u"]
+    assert [each.topic for each in (await admin.describe_group("g", OPEN_ACCESS)).partitions] == ["u"]
 
 
 async def test_delete_group(broker, admin):
@@ -124,7 +125,7 @@ async def test_delete_group(broker, admin):
     await admin.commit("g", "t", {0: 1})
     await admin.delete_group("g")
     with pytest.raises(UnknownGroup):
-        await admin.describe_group("g")
+        await admin.describe_group("g", OPEN_ACCESS)
 
 
 async def test_offset_at(broker, admin):
@@ -152,7 +153,11 @@ async def test_nobody_is_sent_to_the_broker_that_was_asked(broker):
 
 async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker):
     admin = Administration(
-        broker.log, broker.groups, Owners(broker.topology, "another"), default_partitions=1
+        broker.log,
+        broker.groups,
+        Owners(broker.topology, "another"),
+        broker.topic_changes,
+        default_partitions=1,
     )
     await broker.produce("t", b"x")
     take_all_shards(broker)

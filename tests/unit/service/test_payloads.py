@@ -18,6 +18,7 @@ from millpond.model.errors import (
 )
 from millpond.model.payloads import AHEAD_MS_MAX, HEADER, Reference, new_payload_id
 from millpond.records import Record, build_batch, crc32c
+from millpond.security import OPEN_ACCESS
 from millpond.service import PayloadLimits, PayloadTransfers
 from millpond.testing import Faults, SimulatedClock, running_broker
 
@@ -243,7 +244,9 @@ async def test_a_copy_has_an_id_of_its_own_and_stays(broker, payloads, clock, fr
     broker.store.delete([key for key in broker.store.list("payloads/") if payload in key])
     assert await whole(payloads, "others", str(copy)) == b"the body"
     reference = Reference(copy, 8, crc32c(b"the body"))
-    await broker.messages.produce("others", [Record(b"", headers=((HEADER, str(reference).encode()),))])
+    await broker.messages.produce(
+        "others", [Record(b"", headers=((HEADER, str(reference).encode()),))], access=OPEN_ACCESS
+    )
 
 
 async def test_a_copy_may_be_tried_again_under_the_same_id(payloads, clock, fresh):
@@ -313,18 +316,18 @@ async def memory_broker(clock):
 
 
 async def produce(broker, topic, record):
-    await broker.messages.produce(topic, [Record(b"fine"), record])
+    await broker.messages.produce(topic, [Record(b"fine"), record], access=OPEN_ACCESS)
 
 
 async def produce_batch(broker, topic, record):
     data = build_batch([Record(b"fine"), record], now_ms=broker.clock.now_ms())
-    await (await broker.messages.submit_batch(topic, 0, data))
+    await (await broker.messages.submit_batch(topic, 0, data, access=OPEN_ACCESS))
 
 
 async def produce_large_batch(broker, topic, record):
     records = [Record(b"fine"), record, Record(bytes(100_000))]
     data = build_batch(records, now_ms=broker.clock.now_ms())
-    await (await broker.messages.submit_batch(topic, 0, data))
+    await (await broker.messages.submit_batch(topic, 0, data, access=OPEN_ACCESS))
 
 
 @pytest.mark.parametrize("way", [produce, produce_batch, produce_large_batch])

@@ -8,6 +8,7 @@ from millpond.model.errors import InvalidRequest, OffsetOutOfRange, Stopping, Un
 from millpond.reading.visible import visible_from
 from millpond.records import Codec, Record, build_batch, iter_records
 from millpond.records.batch import seal
+from millpond.security import OPEN_ACCESS
 from millpond.service import PollRequest
 from millpond.testing import running_broker
 
@@ -100,7 +101,7 @@ async def test_no_partition_starves_behind_a_long_one(broker, poll):
 
 async def test_a_position_outside_goes_on_at_the_nearest_message(broker, poll):
     await fill(broker)
-    await broker.administration.delete_records("t", 0, 4)
+    await broker.administration.delete_records("t", 0, 4, access=OPEN_ACCESS)
     found, standings = await poll(positions={0: 1})
     assert found[0] == (0, 4)
     assert ends(standings) == {0: 10}
@@ -109,7 +110,7 @@ async def test_a_position_outside_goes_on_at_the_nearest_message(broker, poll):
 
 async def test_strict_refuses_a_position_outside(broker, poll):
     await fill(broker)
-    await broker.administration.delete_records("t", 0, 4)
+    await broker.administration.delete_records("t", 0, 4, access=OPEN_ACCESS)
     for offset in (3, 11):
         with pytest.raises(OffsetOutOfRange):
             await poll(positions={0: offset}, strict=True)

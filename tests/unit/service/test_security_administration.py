@@ -177,7 +177,7 @@ async def test_changes_are_in_the_audit_log_without_secrets(administration, acce
         await administration.delete_acls(admin, [AclFilter()])
         await administration.delete_token(admin, token.stored.id)
         await administration.delete_user(admin, "bob")
-    changes = [each.change for each in caplog.records if each.message == "security changed"]
+    changes = [each.change for each in caplog.records if each.message == "administrative change"]
     assert changes == [
         *("password set", "token created", "ACL created"),
         *("ACL deleted", "token deleted", "user deleted"),

@@ -104,7 +104,10 @@ class ConnectionAuthentication:
             raise NotAuthenticated
         if api_key in KEYS_BEFORE_LOGIN:
             return
-        if not self.is_authenticated or self._exchange is not None:
+        if self._exchange is not None:
+            self._audit_failure()  # aiokafka takes the refusal of its OAUTHBEARER token for a success
+            raise NotAuthenticated
+        if not self.is_authenticated:
             raise NotAuthenticated
         self.check_valid()
 
@@ -173,10 +176,13 @@ class ConnectionAuthentication:
 
     def _fail(self) -> AuthenticateResult:
         self._exchange, self.is_over = None, True
+        self._audit_failure()
+        return AuthenticateResult(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
+
+    def _audit_failure(self) -> None:
         self._rules.view.audit.authentication_failed(
             interface=INTERFACE, client=self._host, method=self._mechanism
         )
-        return AuthenticateResult(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
 
     def _lifetime_ms(self, identity: Identity) -> int:
         ends = [self._rules.max_reauth_ms] if self._rules.max_reauth_ms else []

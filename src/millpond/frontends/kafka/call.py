@@ -15,7 +15,7 @@ from millpond.model.clock import Clock
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import NO_UUID
 from millpond.security import OPEN_ACCESS, Access, SecurityView
-from millpond.service import ClusterAdministration, Owners, SecurityAdministration
+from millpond.service import AuditedTopicChanges, ClusterAdministration, Owners, SecurityAdministration
 from millpond.topology import addresses_of
 
 
@@ -38,6 +38,7 @@ class Services:
     node: Node
     owners: Owners
     cluster: ClusterAdministration
+    topic_changes: AuditedTopicChanges
     security: SecurityView
     authenticator: ClientAuthenticator
     max_reauth_ms: int

@@ -70,7 +70,7 @@ async def _alter_one(
     merged = {**topic.overrides, **changes}
     check_change(topic.overrides, {name: value for name, value in merged.items() if value is not None})
     if changes and not validate_only:
-        await call.log.alter_config(topic.name, changes)
+        await call.services.topic_changes.alter_config(call.access, topic.name, changes)
 
 
 def _topic(call: KafkaCall, kind: int, name: str) -> Topic:

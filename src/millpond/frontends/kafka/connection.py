@@ -21,7 +21,7 @@ from millpond.frontends.kafka.call import KafkaCall, Services
 from millpond.frontends.kafka.frames import FrameReader
 from millpond.frontends.kafka.handlers.api_versions import unsupported_version
 from millpond.frontends.kafka.registry import HANDLERS, Disconnect, RequestHandler
-from millpond.frontends.kafka.throttling import RequestUse, charge, measured
+from millpond.frontends.kafka.throttling import Mute, RequestUse, charge, measured
 from millpond.frontends.kafka.tls_transport import TlsTransport
 from millpond.model.errors import AuthenticationFailed, MalformedMessage
 from millpond.observability.line_limit import LineLimit
@@ -103,8 +103,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_lost = False
         self._is_draining = False
-        self._muted_until = 0.0
-        self._unmute_timer: asyncio.TimerHandle | None = None
+        self._mute = Mute(self._loop, self._unmute)
         self._waiting_bytes = 0
         self._queued_bytes = 0
         self._ready_bytes = 0
@@ -185,7 +184,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         acks=0 and expect no response."""
         self._is_lost = True
         self._reader.drop()
-        self._end_mute()
+        self._mute.cancel()
         self._report_waiting_bytes()
         if self._serving is None or self._serving.done():
             self._drop_frames()
@@ -232,7 +231,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def is_muted(self) -> bool:
         """Whether no requests are read or started, because the client exceeded a quota."""
-        return self._unmute_timer is not None
+        return self._mute.is_on
 
     def resume_reading(self) -> None:
         if self._is_reading or self._is_draining or self.is_muted or self._transport is None:
@@ -268,7 +267,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Stop accepting requests, send responses to the produces in progress, and cancel all other requests."""
         self._is_draining = True
         self._stop_reading()
-        self._end_mute()
+        self._mute.cancel()
         self._drop_frames()
         self._loop.call_soon(self._cancel_waiting)
         if self._serving is not None:
@@ -521,27 +520,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def mute(self, delay_ms: int) -> None:
         """Read and start nothing for this time. Requests that are in progress continue. A client that disconnects
         meanwhile is noticed when the time is over."""
-        self._muted_until = max(self._muted_until, self._loop.time() + delay_ms / 1000)
-        if self._is_lost or self._is_draining:
-            return
-        self._stop_reading()
-        if self._unmute_timer is None:
-            self._unmute_timer = self._loop.call_at(self._muted_until, self._unmute)
+        if not (self._is_lost or self._is_draining):
+            self._stop_reading()
+            self._mute.extend(delay_ms)
 
     def _unmute(self) -> None:
-        if self._loop.time() < self._muted_until:
-            self._unmute_timer = self._loop.call_at(self._muted_until, self._unmute)
-            return
-        self._unmute_timer = None
         self.active_at = self._loop.time()
         if len(self._frames) < self._frames_queued_max and not self._server.wait_for_memory(self):
             self.resume_reading()
         self._signal_progress()
-
-    def _end_mute(self) -> None:
-        if self._unmute_timer is not None:
-            self._unmute_timer.cancel()
-            self._unmute_timer = None
 
     # -- security -------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ class KafkaLimits:
     disconnected."""
     sweep_ms: int = 5_000
     """Interval at which connections are checked for idleness and stalls."""
+    revocation_sweep_ms: int = 500
+    """Interval at which connections are checked for revoked credentials, if users or tokens have changed."""
     unread_bytes_max: int = 1 * MIB
     """Maximum size of unread responses of a client; beyond it no further request of that client is started."""
     login_ms: int = 10_000

@@ -56,6 +56,8 @@ class KafkaServer:
         self._connections: set[KafkaConnection] = set()
         self._waiting: dict[KafkaConnection, None] = {}
         self._held_bytes = 0
+        self._swept_version = 0
+        """Of users and tokens, when the connections were last checked."""
         self._listener: asyncio.Server | TlsListener | None = None
         self._all_closed = asyncio.Event()
         self._refusal_lines = LineLimit()
@@ -96,12 +98,23 @@ class KafkaServer:
             services.clock,
             services.max_reauth_ms,
         )
+        self._swept_version = services.security.version
         await self._listener.start_serving()
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(self._limits.sweep_ms / 1000)
-            self.sweep(asyncio.get_running_loop().time())
+            await self._until_sweep()
+            if self._connections:
+                self.sweep(asyncio.get_running_loop().time())
+
+    async def _until_sweep(self) -> None:
+        """Until the next sweep is due, or users and tokens have changed: a client that waits, and sends nothing, must
+        not keep its connection."""
+        look_ms = min(self._limits.sweep_ms, self._limits.revocation_sweep_ms)
+        for _ in range(self._limits.sweep_ms // look_ms):
+            await asyncio.sleep(look_ms / 1000)
+            if self._connections and self.authentication.view.version != self._swept_version:
+                return
 
     async def stop(self) -> None:
         """Stop accepting connections, send responses to the produces in progress, and close all connections."""
@@ -132,6 +145,7 @@ class KafkaServer:
 
     def sweep(self, now: float) -> None:
         """Close connections that have been idle or stalled for too long, and those whose access has ended."""
+        self._swept_version = self.authentication.view.version
         for connection in list(self._connections):
             if connection.seconds_stalled(now) * 1000 > self._limits.stalled_ms:
                 connection.abort("it stopped in the middle of a request, or does not read its responses")

@@ -5,6 +5,7 @@ the connection then reads nothing for that time (KIP-219). Counted are the size 
 responses, and the time that the event loop spends in handlers.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from inspect import iscoroutine
@@ -96,6 +97,41 @@ def _steps(
             raise
         except BaseException as raised:  # noqa: BLE001  # a cancellation, for example; the target decides
             error = raised
+
+
+class Mute:
+    """The time in which a connection reads and starts nothing. `on_end` is called when it is over."""
+
+    __slots__ = ("_loop", "_on_end", "_timer", "_until")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None]) -> None:
+        self._loop = loop
+        self._on_end = on_end
+        self._until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_on(self) -> bool:
+        return self._timer is not None
+
+    def extend(self, delay_ms: int) -> None:
+        """A delay that ends before the present one changes nothing."""
+        self._until = max(self._until, self._loop.time() + delay_ms / 1000)
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._until, self._end)
+
+    def cancel(self) -> None:
+        """Ends it without the call."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self) -> None:
+        if self._loop.time() < self._until:
+            self._timer = self._loop.call_at(self._until, self._end)
+        else:
+            self._timer = None
+            self._on_end()
 
 
 class MutationQuota:

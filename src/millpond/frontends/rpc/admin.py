@@ -51,26 +51,29 @@ class AdminService(SecurityMethods):
             Needs(AclOperation.CREATE, ResourceType.CLUSTER),
         )
     )
-    async def create_topic(self, request: pb.CreateTopicRequest, _: Context) -> pb.Topic:
+    async def create_topic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:
         count = request.partitions or None
-        return _topic(await self._administration.create_topic(request.name, count, dict(request.configs)))
+        made = await self._administration.create_topic(
+            request.name, count, dict(request.configs), access=context.access
+        )
+        return _topic(made, context.access)
 
     @guarded(Shows(AclOperation.DESCRIBE, ResourceType.TOPIC))
     async def list_topics(self, _: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         found = self._administration.topics(context.access)
-        return pb.ListTopicsResponse(topics=[_topic(topic) for topic in found])
+        return pb.ListTopicsResponse(topics=[_topic(topic, context.access) for topic in found])
 
     @guarded(Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="name"))
     async def describe_topic(self, request: pb.DescribeTopicRequest, context: Context) -> pb.TopicDescription:
         if request.create:
             await self._messages.topic(request.name, context.access)
         found = await self._described(request, context.access)
+        configs = Administration.visible_configs(context.access, request.name, found.configs)
         return pb.TopicDescription(
-            topic=_topic(found.topic),
+            topic=_topic(found.topic, context.access),
             partitions=[_partition(each) for each in found.partitions],
             configs=[
-                pb.Config(name=name, value=each.value, source=each.source)
-                for name, each in found.configs.items()
+                pb.Config(name=name, value=each.value, source=each.source) for name, each in configs.items()
             ],
             brokers=[each["grpc"] for each in found.brokers if "grpc" in each],
         )
@@ -88,24 +91,29 @@ class AdminService(SecurityMethods):
         Needs(AclOperation.ALTER, ResourceType.TOPIC, of="name", when=("partitions",)),
         Needs(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, of="name", when=("set", "reset")),
     )
-    async def alter_topic(self, request: pb.AlterTopicRequest, _: Context) -> pb.Topic:
+    async def alter_topic(self, request: pb.AlterTopicRequest, context: Context) -> pb.Topic:
         changes: dict[str, str | None] = {**dict(request.set), **dict.fromkeys(request.reset)}
         if len(changes) < len(request.set) + len(request.reset):
             raise InvalidRequest(reason="a config is named more than once")
         count = request.partitions or None
-        return _topic(await self._administration.alter_topic(request.name, count=count, changes=changes))
+        altered = await self._administration.alter_topic(
+            request.name, count=count, changes=changes, access=context.access
+        )
+        return _topic(altered, context.access)
 
     @guarded(Needs(AclOperation.DELETE, ResourceType.TOPIC, of="name"))
-    async def delete_topic(self, request: pb.DeleteTopicRequest, _: Context) -> pb.DeleteTopicResponse:
-        await self._administration.delete_topic(request.name)
+    async def delete_topic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
+        await self._administration.delete_topic(request.name, access=context.access)
         return pb.DeleteTopicResponse()
 
     @guarded(Needs(AclOperation.DELETE, ResourceType.TOPIC, of="topic"))
     async def delete_messages(
-        self, request: pb.DeleteMessagesRequest, _: Context
+        self, request: pb.DeleteMessagesRequest, context: Context
     ) -> pb.DeleteMessagesResponse:
         before = _offset(request.before) if request.HasField("before") else EVERYTHING
-        oldest = await self._administration.delete_records(request.topic, request.partition, before)
+        oldest = await self._administration.delete_records(
+            request.topic, request.partition, before, access=context.access
+        )
         return pb.DeleteMessagesResponse(oldest=oldest + 1)
 
     @guarded(Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="topic"))
@@ -168,13 +176,13 @@ def _offset(number: int) -> int:
     return number - 1
 
 
-def _topic(topic: Topic) -> pb.Topic:
+def _topic(topic: Topic, access: Access) -> pb.Topic:
     return pb.Topic(
         name=topic.name,
         id=str(uuid.UUID(bytes=topic.id)) if topic.id else "",
         partitions=topic.partitions,
         created_at_ms=topic.created_at,
-        configs=topic.overrides,
+        configs=Administration.visible_configs(access, topic.name, topic.overrides),
     )
 
 

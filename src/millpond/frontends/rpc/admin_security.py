@@ -1,4 +1,4 @@
-"""The methods of the `Admin` service for users, API tokens and ACLs."""
+"""The methods of the `Admin` service for users, API tokens, ACLs and quotas."""
 
 from itertools import groupby
 from typing import Final
@@ -6,14 +6,21 @@ from typing import Final
 from millpond.catalog.security import ApiToken
 from millpond.frontends.rpc.context import Context
 from millpond.frontends.rpc.guarding import guarded
-from millpond.frontends.rpc.rights import ALTER_CLUSTER, DESCRIBE_CLUSTER
+from millpond.frontends.rpc.rights import (
+    ALTER_CLUSTER,
+    ALTER_CLUSTER_CONFIGS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CLUSTER_CONFIGS,
+)
 from millpond.model.acl_texts import AclText, acl_of, filter_of, selects_all, text_of
 from millpond.model.acls import Acl, AclFilter
 from millpond.model.errors import InvalidRequest
+from millpond.model.quotas import QuotaChanges, QuotaEntity
 from millpond.service import SecurityAdministration
 from millpond.stubs import admin_pb2 as pb
 
 ACLS_PER_REQUEST_MAX: Final = 1_000
+QUOTAS_PER_REQUEST_MAX: Final = 1_000
 
 
 class SecurityMethods:
@@ -95,6 +102,32 @@ class SecurityMethods:
         [deleted] = await self._security.delete_acls(context.access, [selection])
         return pb.DeleteAclsResponse(acls=[_message(each) for each in deleted])
 
+    # -- quotas -------------------------------------------------------------------------------------------------
+
+    @guarded(DESCRIBE_CLUSTER_CONFIGS)
+    async def list_quotas(self, _: pb.ListQuotasRequest, context: Context) -> pb.ListQuotasResponse:
+        found = self._security.list_quotas(context.access)
+        return pb.ListQuotasResponse(
+            quotas=[
+                pb.Quota(
+                    entity=pb.QuotaEntity(**entity._asdict()),
+                    values={each.key: each.value for each in quotas},
+                )
+                for entity, quotas in groupby(found, lambda each: each.entity)
+            ]
+        )
+
+    @guarded(ALTER_CLUSTER_CONFIGS)
+    async def alter_quotas(self, request: pb.AlterQuotasRequest, context: Context) -> pb.AlterQuotasResponse:
+        count = len(request.alterations)
+        if not 1 <= count <= QUOTAS_PER_REQUEST_MAX:
+            raise InvalidRequest(
+                reason=f"{count} alterations where 1 to {QUOTAS_PER_REQUEST_MAX} are allowed"
+            )
+        alterations = [(_entity(each.entity), _changes(each)) for each in request.alterations]
+        await self._security.alter_quotas(context.access, alterations, validate_only=request.validate_only)
+        return pb.AlterQuotasResponse()
+
 
 def _token(stored: ApiToken) -> pb.Token:
     return pb.Token(
@@ -119,3 +152,15 @@ def _filter(message: pb.Acl) -> AclFilter:
 
 def _message(acl: Acl) -> pb.Acl:
     return pb.Acl(**text_of(acl)._asdict())
+
+
+def _entity(message: pb.QuotaEntity) -> QuotaEntity:
+    named = {name: getattr(message, name) if message.HasField(name) else None for name in QuotaEntity._fields}
+    return QuotaEntity(**named)
+
+
+def _changes(alteration: pb.QuotaAlteration) -> QuotaChanges:
+    changes: dict[str, float | None] = {**dict(alteration.set), **dict.fromkeys(alteration.remove)}
+    if not changes or len(changes) < len(alteration.set) + len(alteration.remove):
+        raise InvalidRequest(reason="each alteration sets or removes quotas, and names each of them once")
+    return changes

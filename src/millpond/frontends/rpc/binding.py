@@ -20,10 +20,12 @@ from millpond.frontends.rpc.guarding import CallGuards, CheckedRequests, rule_of
 from millpond.frontends.rpc.memory import RequestAdmission
 from millpond.frontends.rpc.outcomes import CallOutcomes
 from millpond.model.errors import InvalidRequest
+from millpond.model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from millpond.observability.metrics import AnswerMetrics
 from millpond.security import OPEN_ACCESS
 from millpond.security.guards import Guard
 from millpond.security.requirements import Rule
+from millpond.security.throttling import charge, check
 
 DecodeRequest = Callable[[bytes], Any]
 Accept = Callable[[Any, Guard | None], Any]
@@ -60,10 +62,10 @@ def _handler(
     decode = _decoder(method)
     encode = message_factory.GetMessageClass(method.output_type).SerializeToString
     if method.client_streaming and not method.server_streaming:
-        collecting = _single(call, _each_watched(decode, admission, guards), admission, size_of=lambda _: 0)
+        collecting = _single(call, _each_watched(decode, admission, call), admission, size_of=lambda _: 0)
         return grpc.stream_unary_rpc_method_handler(collecting, None, encode)
     if method.client_streaming:
-        respond = _streaming(call, _each_accepted(decode, admission), admission)
+        respond = _streaming(call, _each_accepted(decode, admission, call), admission)
         return grpc.stream_stream_rpc_method_handler(respond, None, encode)
     if method.server_streaming:
         # A separate `RequestAdmission`, because shutdown does not wait for these calls.
@@ -103,21 +105,24 @@ def _accepted(decode: DecodeRequest) -> Accept:
     return accept
 
 
-def _each_accepted(decode: DecodeRequest, admission: RequestAdmission) -> Accept:
+def _each_accepted(decode: DecodeRequest, admission: RequestAdmission, call: "_BoundMethod") -> Accept:
     def accept(requests: AsyncIterator[bytes], guard: Guard | None) -> AsyncIterator[Any]:
-        decoded = _each(decode, requests, admission)
-        return decoded if guard is None else CheckedRequests(decoded, guard)
+        if guard is None:
+            return _each(decode, requests, admission)
+        if call.rule.counts == PRODUCER_BYTE_RATE:
+            requests = call.guards.pacer.paced(requests, guard.access, PRODUCER_BYTE_RATE)
+        return CheckedRequests(_each(decode, requests, admission), guard)
 
     return accept
 
 
-def _each_watched(decode: DecodeRequest, admission: RequestAdmission, guards: CallGuards) -> Accept:
+def _each_watched(decode: DecodeRequest, admission: RequestAdmission, call: "_BoundMethod") -> Accept:
     """Also interrupts the wait for the next request when the client loses its rights."""
-    accept_each = _each_accepted(decode, admission)
+    accept_each = _each_accepted(decode, admission, call)
 
     def accept(requests: AsyncIterator[bytes], guard: Guard | None) -> AsyncIterator[Any]:
         accepted: AsyncIterator[Any] = accept_each(requests, guard)
-        return accepted if guard is None else guards.streams.while_allowed(accepted, guard)
+        return accepted if guard is None else call.guards.streams.while_allowed(accepted, guard)
 
     return accept
 
@@ -135,9 +140,17 @@ def _single(
 ) -> Callable[[Any, GrpcContext], Awaitable[Any]]:
     async def respond(given: Any, context: GrpcContext) -> Any:
         try:
-            with admission.call(), admission.admitted(size_of(given)):
+            with admission.call():
                 guard = await call.guards.guard(context, call.rule)
-                response = await call.handler(accept(given, guard), _context(guard, context))
+                with admission.admitted(
+                    size_of(given)
+                ):  # after the proof, so that only clients with one use memory
+                    request = accept(given, guard)
+                    if guard is not None:
+                        _count_request(guard, call.rule, size_of(given))
+                    response = await call.handler(request, _context(call, guard, context))
+                    if guard is not None:
+                        _count_response(guard, call.rule, response)
                 if guard is not None and call.rule.waits:
                     guard.check()
             call.outcomes.done()
@@ -157,7 +170,9 @@ def _streaming(
         try:
             with admission.call():
                 guard = await call.guards.guard(context, call.rule)
-                responses = call.handler(accept(given, guard), _context(guard, context))
+                responses = call.handler(accept(given, guard), _context(call, guard, context))
+                if guard is not None and call.rule.counts == CONSUMER_BYTE_RATE:
+                    await call.guards.pacer.until_allowed(guard.access, CONSUMER_BYTE_RATE)
                 if guard is not None:
                     responses = call.guards.streams.while_allowed(responses, guard)
                 async for each in responses:
@@ -171,5 +186,18 @@ def _streaming(
     return respond
 
 
-def _context(guard: Guard | None, context: GrpcContext) -> Context:
-    return Context(OPEN_ACCESS if guard is None else guard.access, context)
+def _count_request(guard: Guard, rule: Rule, size: int) -> None:
+    """Raises `QuotaExceeded` while an earlier request is beyond the quota."""
+    if rule.counts is not None and guard.access.quotas.is_active:
+        check(guard.access, rule.counts)
+        if rule.counts == PRODUCER_BYTE_RATE:
+            charge(guard.access, rule.counts, size)
+
+
+def _count_response(guard: Guard, rule: Rule, response: Any) -> None:
+    if rule.counts == CONSUMER_BYTE_RATE and guard.access.quotas.is_active:
+        charge(guard.access, rule.counts, response.ByteSize())
+
+
+def _context(call: _BoundMethod, guard: Guard | None, context: GrpcContext) -> Context:
+    return Context(OPEN_ACCESS if guard is None else guard.access, context, call.guards.pacer)

@@ -24,12 +24,14 @@ class ClusterService:
         return self._encoded(await self._cluster.status())
 
     @guarded(ALTER_CLUSTER)
-    async def drain(self, request: pb.DrainRequest, _: Context) -> pb.ClusterStatus:
-        return self._encoded(await self._cluster.drain(request.node_id, undo=request.undo))
+    async def drain(self, request: pb.DrainRequest, context: Context) -> pb.ClusterStatus:
+        return self._encoded(
+            await self._cluster.drain(request.node_id, undo=request.undo, access=context.access)
+        )
 
     @guarded(ALTER_CLUSTER)
-    async def rebalance(self, _: pb.RebalanceRequest, __: Context) -> pb.ClusterStatus:
-        return self._encoded(await self._cluster.rebalance())
+    async def rebalance(self, _: pb.RebalanceRequest, context: Context) -> pb.ClusterStatus:
+        return self._encoded(await self._cluster.rebalance(access=context.access))
 
     def _encoded(self, found: ClusterStatus) -> pb.ClusterStatus:
         return pb.ClusterStatus(

@@ -5,7 +5,9 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from millpond.model.quotas import CONSUMER_BYTE_RATE
 from millpond.security import Access
+from millpond.security.throttling import QuotaPacer
 
 GrpcContext: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -13,11 +15,17 @@ GrpcContext: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class Context:
     """The client has the rights that the method declares; `access` answers what else it may do."""
 
-    __slots__ = ("_grpc_context", "access")
+    __slots__ = ("_grpc_context", "_pacer", "access")
 
-    def __init__(self, access: Access, grpc_context: GrpcContext) -> None:
+    def __init__(self, access: Access, grpc_context: GrpcContext, pacer: QuotaPacer) -> None:
         self.access = access
+        self._pacer = pacer
         self._grpc_context = grpc_context
+
+    async def sent(self, size: int) -> None:
+        """Call it after each response of a stream with messages: it waits while the client is beyond its quota."""
+        if self.access.quotas.is_active:
+            await self._pacer.transferred(self.access, CONSUMER_BYTE_RATE, size)
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """`callback` is called when the call has ended, however it ends."""

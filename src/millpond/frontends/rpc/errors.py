@@ -19,6 +19,9 @@ from millpond.stubs import log_pb2
 
 DOMAIN: Final = "millpond"
 DETAILS_KEY: Final = "grpc-status-details-bin"
+RETRY_AFTER_KEY: Final = "retry-after-ms"
+RETRY_AFTER: Final = "retry_after_ms"
+"""The fact of an error that says when to try again."""
 FACT_BYTES_MAX: Final = 500
 MESSAGE_BYTES_MAX: Final = 1_000
 """The message is sent twice, once percent-encoded with three characters per byte, and 8 KiB of metadata is
@@ -34,6 +37,7 @@ CODES: Final[Mapping[type[MillpondError], grpc.StatusCode]] = {
     errors.NotFound: Code.NOT_FOUND,
     errors.ObjectMissing: Code.DATA_LOSS,
     errors.Conflict: Code.FAILED_PRECONDITION,
+    errors.StorageQuotaExceeded: Code.RESOURCE_EXHAUSTED,
     errors.TopicExists: Code.ALREADY_EXISTS,
     errors.PayloadExists: Code.ALREADY_EXISTS,
     errors.SubscriptionExists: Code.ALREADY_EXISTS,
@@ -47,6 +51,7 @@ CODES: Final[Mapping[type[MillpondError], grpc.StatusCode]] = {
     errors.WriterDead: Code.UNAVAILABLE,
     errors.Unavailable: Code.UNAVAILABLE,
     errors.Overloaded: Code.RESOURCE_EXHAUSTED,
+    errors.QuotaExceeded: Code.RESOURCE_EXHAUSTED,
     errors.Damaged: Code.DATA_LOSS,
     errors.Defect: Code.INTERNAL,
     errors.CannotStart: Code.INTERNAL,
@@ -62,12 +67,21 @@ class RpcRefusal:
     message: str
     retriable: bool
     facts: Mapping[str, str]
+    delay_ms: int | None = None
+    """When to try again, if the error says it itself."""
+
+    def retry_after_ms(self, default_ms: int) -> int:
+        return default_ms if self.delay_ms is None else self.delay_ms
 
 
 def refusal_of(error: MillpondError) -> RpcRefusal:
     error = _with_message_numbers(error)
     message = _bounded(str(error), MESSAGE_BYTES_MAX)
-    return RpcRefusal(code_of(error), reason_of(error), message, error.retriable, _facts(error))
+    delay_ms = error.facts.get(RETRY_AFTER)
+    return RpcRefusal(
+        *(code_of(error), reason_of(error), message, error.retriable, _facts(error)),
+        delay_ms=delay_ms if isinstance(delay_ms, int) else None,
+    )
 
 
 def _with_message_numbers(error: MillpondError) -> MillpondError:
@@ -105,7 +119,7 @@ def status_of(refusal: RpcRefusal, retry_after_ms: int) -> bytes:
     details = [_packed(info)]
     if refusal.retriable:
         delay = duration_pb2.Duration()
-        delay.FromMilliseconds(retry_after_ms)
+        delay.FromMilliseconds(refusal.retry_after_ms(retry_after_ms))
         details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     status = status_pb2.Status(code=number_of(refusal.code), message=refusal.message, details=details)
     packed: bytes = status.SerializeToString()
@@ -120,7 +134,7 @@ def error_message(error: MillpondError, retry_after_ms: int) -> log_pb2.Error:
         reason=refusal.reason,
         message=refusal.message,
         retriable=refusal.retriable,
-        retry_after_ms=retry_after_ms if refusal.retriable else 0,
+        retry_after_ms=refusal.retry_after_ms(retry_after_ms) if refusal.retriable else 0,
         facts=refusal.facts,
     )
 

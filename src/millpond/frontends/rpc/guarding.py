@@ -13,6 +13,7 @@ from millpond.model.addresses import split_address
 from millpond.security.gate import ClientProof, Gate
 from millpond.security.guards import Guard, Guards
 from millpond.security.requirements import Requirement, Rule, needs
+from millpond.security.throttling import QuotaPacer
 
 INTERFACE: Final = "grpc"
 _RULE: Final = "millpond_rule"
@@ -20,7 +21,7 @@ AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
 
 
 def guarded(
-    *rights: Requirement | Rule, waits: bool = False, per_request: bool = False
+    *rights: Requirement | Rule, waits: bool = False, per_request: bool = False, counts: str | None = None
 ) -> Callable[[AnyMethod], AnyMethod]:
     """Declare the rule of a method: `AUTHENTICATED`, `PUBLIC`, or the rights that it needs. See `Rule`."""
     [first, *_] = rights
@@ -28,7 +29,7 @@ def guarded(
         rule = first
     else:
         requirements = [each for each in rights if not isinstance(each, Rule)]
-        rule = needs(*requirements, waits=waits, per_request=per_request)
+        rule = needs(*requirements, waits=waits, per_request=per_request, counts=counts)
 
     def declare(method: AnyMethod) -> AnyMethod:
         setattr(method, _RULE, rule)
@@ -47,11 +48,12 @@ def rule_of(method: Callable[..., Any]) -> Rule:
 
 
 class CallGuards:
-    """Creates the guards of calls, and watches those of streams."""
+    """Creates the guards of calls, watches those of streams, and slows streams down to the quotas of their clients."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self.streams = Guards()
+        self.pacer = QuotaPacer()
 
     async def guard(self, context: GrpcContext, rule: Rule) -> Guard | None:
         """Authenticates the client. None if there is nothing to check: security is off, or the method is public."""

@@ -24,9 +24,11 @@ from millpond.frontends.rpc.rights import READ_TOPIC, WRITE_TOPIC
 from millpond.log import AppendResult, Transactions
 from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import InvalidRequest, MillpondError, NotAuthorized, Stopping
+from millpond.model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from millpond.records import read_header
 from millpond.security import Access
 from millpond.security.requirements import AnyOf, Needs, NeedsSomewhere
+from millpond.security.throttling import response_bytes_max
 from millpond.service import OLDEST, MessageWriter, Poller, PollRequest, PollResult, StoredMessage
 from millpond.stubs import log_pb2
 
@@ -61,11 +63,11 @@ class LogService:
 
     # -- produce --------------------------------------------------------------------------------------------------
 
-    @guarded(WRITE_TOPIC)
+    @guarded(WRITE_TOPIC, counts=PRODUCER_BYTE_RATE)
     async def produce(self, request: log_pb2.ProduceRequest, context: Context) -> log_pb2.ProduceResponse:
         return await (await self._submit(request, context.access))
 
-    @guarded(WRITE_TOPIC, per_request=True)
+    @guarded(WRITE_TOPIC, per_request=True, counts=PRODUCER_BYTE_RATE)
     async def produce_stream(
         self, requests: AsyncIterator[log_pb2.ProduceRequest], context: Context
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
@@ -158,39 +160,43 @@ class LogService:
 
     # -- consume --------------------------------------------------------------------------------------------------
 
-    @guarded(READ_TOPIC, waits=True)
+    @guarded(READ_TOPIC, waits=True, counts=CONSUMER_BYTE_RATE)
     async def poll(self, request: log_pb2.PollRequest, context: Context) -> log_pb2.PollResponse:
-        polled = await self._poll(poll_request(request), as_batches=request.as_batches)
+        polled = await self._poll(poll_request(request), context.access, as_batches=request.as_batches)
         self._response_memory.hold_until_sent(size_of(polled), context)
         return poll_response(polled)
 
-    @guarded(READ_TOPIC)
+    @guarded(READ_TOPIC, counts=CONSUMER_BYTE_RATE)
     async def consume(
-        self, request: log_pb2.ConsumeRequest, _: Context
+        self, request: log_pb2.ConsumeRequest, context: Context
     ) -> AsyncIterator[log_pb2.PollResponse]:
         """Sends a response as soon as there are messages, and the first one immediately, so that a reader
         knows its positions."""
         following = _consume_request(request)
-        polled = await self._poll(replace(following, wait_ms=0), as_batches=request.as_batches)
+        polled = await self._poll(
+            replace(following, wait_ms=0), context.access, as_batches=request.as_batches
+        )
         ends = {each.partition: each.end_offset for each in polled.read_positions}
         with self._response_memory.holding(size_of(polled)):
             yield poll_response(polled)
+        await context.sent(size_of(polled))
         while not (request.until_end and _reached(polled, ends)):
             positions = _positions(polled)
             if not request.positions and not request.until_end:
                 positions = self._with_new_partitions(request.topic, positions)
             following = replace(following, positions=positions, topic_id=polled.topic_id)
-            polled = await self._poll(following, as_batches=request.as_batches)
+            polled = await self._poll(following, context.access, as_batches=request.as_batches)
             if polled.records or polled.batches:
                 with self._response_memory.holding(size_of(polled)):
                     yield poll_response(polled)
+                await context.sent(size_of(polled))
 
     def _with_new_partitions(self, topic: str, positions: dict[int, int]) -> dict[int, int]:
         """A reader of the whole topic also reads partitions that are added later."""
         return {**dict.fromkeys(range(self._poller.partitions(topic)), OLDEST), **positions}
 
-    async def _poll(self, request: PollRequest, *, as_batches: bool) -> PollResult:
-        room = self._response_memory.room(request.bytes_max)
+    async def _poll(self, request: PollRequest, access: Access, *, as_batches: bool) -> PollResult:
+        room = response_bytes_max(access, self._response_memory.room(request.bytes_max))
         poll = self._poller.poll_batches if as_batches else self._poller.poll
         with self._response_memory.holding(
             0 if request.wait_ms else room

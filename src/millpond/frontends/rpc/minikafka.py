@@ -12,8 +12,10 @@ from millpond.frontends.rpc.memory import ResponseMemory
 from millpond.frontends.rpc.rights import READ_TOPIC
 from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import InvalidRequest
+from millpond.model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from millpond.records import Record
 from millpond.security.requirements import Needs
+from millpond.security.throttling import response_bytes_max
 from millpond.service import MessageWriter, Poller, PollRequest, PollResult
 from millpond.stubs import minikafka_pb2 as pb
 
@@ -30,7 +32,7 @@ class MiniKafkaService:
         self._poller = poller
         self._response_memory = response_memory
 
-    @guarded(Needs(AclOperation.WRITE, ResourceType.TOPIC, of="topic.topic"))
+    @guarded(Needs(AclOperation.WRITE, ResourceType.TOPIC, of="topic.topic"), counts=PRODUCER_BYTE_RATE)
     async def produce(self, request: pb.ProduceRequest, context: Context) -> pb.MsgNumber:
         if not request.HasField("topic") or not request.HasField("payload"):
             raise InvalidRequest(reason="a topic and a payload must be given")
@@ -40,12 +42,12 @@ class MiniKafkaService:
         )
         return _number(stored.offset + 1)
 
-    @guarded(READ_TOPIC)
+    @guarded(READ_TOPIC, counts=CONSUMER_BYTE_RATE)
     async def poll(self, request: pb.PollRequest, context: Context) -> pb.PollResponse:
         if not request.HasField("read_from"):
             raise InvalidRequest(reason="a number to read from must be given")
         read_from = request.read_from.msg_number
-        room = self._response_memory.room(ANSWER_BYTES_MAX)
+        room = response_bytes_max(context.access, self._response_memory.room(ANSWER_BYTES_MAX))
         wanted = PollRequest(
             request.topic,
             {PARTITION: max(read_from - 1, 0)},

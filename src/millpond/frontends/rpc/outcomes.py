@@ -1,13 +1,13 @@
 """Records how the calls of one method end, and sends errors to clients."""
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
 from millpond.frontends.rpc.context import GrpcContext
-from millpond.frontends.rpc.errors import DETAILS_KEY, refusal_of, status_of
-from millpond.model.errors import Defect, MillpondError
+from millpond.frontends.rpc.errors import DETAILS_KEY, RETRY_AFTER_KEY, refusal_of, status_of
+from millpond.model.errors import Defect, MillpondError, QuotaExceeded
 from millpond.observability.metrics import AnswerMetrics
 
 OK: Final = grpc.StatusCode.OK.name
@@ -35,5 +35,7 @@ class CallOutcomes:
             error = Defect(reason="see the broker's log")
         refusal = refusal_of(error)
         self._metrics.answered(self._method, refusal.code.name)
-        details = ((DETAILS_KEY, status_of(refusal, self._retry_after_ms)),)
-        await context.abort(refusal.code, refusal.message, details)
+        trailers: list[tuple[str, Any]] = [(DETAILS_KEY, status_of(refusal, self._retry_after_ms))]
+        if isinstance(error, QuotaExceeded):
+            trailers.append((RETRY_AFTER_KEY, str(error.facts["retry_after_ms"])))
+        await context.abort(refusal.code, refusal.message, tuple(trailers))

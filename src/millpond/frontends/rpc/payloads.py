@@ -9,6 +9,7 @@ from millpond.frontends.rpc.memory import ResponseMemory
 from millpond.frontends.rpc.rights import READ_TOPIC, WRITE_TOPIC
 from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import InvalidRequest, MillpondError
+from millpond.model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from millpond.security.requirements import Needs
 from millpond.service import PayloadTransfers, TransferTarget
 from millpond.stubs import payloads_pb2 as pb
@@ -31,7 +32,7 @@ class PayloadService:
     async def download_place(self, request: pb.DownloadPlaceRequest, _: Context) -> pb.PayloadPlace:
         return _payload_place(await self._payloads.download_place(request.topic, request.id))
 
-    @guarded(Needs(AclOperation.WRITE, ResourceType.TOPIC, of="payload.topic"))
+    @guarded(Needs(AclOperation.WRITE, ResourceType.TOPIC, of="payload.topic"), counts=PRODUCER_BYTE_RATE)
     async def upload(self, requests: AsyncIterator[pb.UploadRequest], _: Context) -> pb.UploadResponse:
         first = await anext(requests, None)
         if first is None or not first.HasField("payload"):
@@ -48,12 +49,15 @@ class PayloadService:
             raise
         return pb.UploadResponse(reference=str(stored))
 
-    @guarded(READ_TOPIC)
-    async def download(self, request: pb.DownloadRequest, _: Context) -> AsyncIterator[pb.DownloadResponse]:
+    @guarded(READ_TOPIC, counts=CONSUMER_BYTE_RATE)
+    async def download(
+        self, request: pb.DownloadRequest, context: Context
+    ) -> AsyncIterator[pb.DownloadResponse]:
         body = await self._payloads.read(request.topic, request.id)
         async for piece in body.pieces:
             with self._response_memory.holding(len(piece)):
                 yield pb.DownloadResponse(size_bytes=body.size, data=piece)
+            await context.sent(len(piece))
 
 
 async def _data(

@@ -19,6 +19,7 @@ from millpond.frontends.rpc.subscribe_stream import ACK_RESULT_CODES, FIELDS_AFT
 from millpond.frontends.rpc.subscriptions import config_text, subscription_of, subscription_state
 from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import InvalidRequest, Stopping
+from millpond.model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from millpond.queues import AckResult, QueueLimits, Queues, StartAt, SubscriptionStart
 from millpond.security import Access
 from millpond.security.requirements import SEPARATOR, Needs, Shows
@@ -123,6 +124,7 @@ class QueueService:
     @guarded(
         Needs(AclOperation.READ, ResourceType.GROUP, of=("attach.topic", "attach.subscription")),
         Needs(AclOperation.READ, ResourceType.TOPIC, of="attach.topic"),
+        counts=CONSUMER_BYTE_RATE,
     )
     async def subscribe(
         self, requests: AsyncIterator[pb.SubscribeRequest], context: Context
@@ -140,6 +142,7 @@ class QueueService:
         async for response, size in stream.responses(requests):
             with self._response_memory.holding(size), stream.write_deadline():
                 yield response
+            await context.sent(size)
 
     def _end(self, stream: SubscribeStream) -> None:
         """Called however the call ends. The detach is not graceful, unless the consumer has already detached."""
@@ -163,6 +166,7 @@ class QueueService:
         Needs(AclOperation.READ, ResourceType.GROUP, of=("topic", "subscription")),
         READ_TOPIC,
         Needs(AclOperation.WRITE, ResourceType.TOPIC, of="messages.topic"),
+        counts=PRODUCER_BYTE_RATE,
     )
     async def commit(self, request: pb.CommitRequest, context: Context) -> pb.CommitResponse:
         count = len(request.acks)

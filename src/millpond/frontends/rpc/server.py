@@ -180,6 +180,7 @@ class RpcServer:
             self._sweeping.cancel()
         await self._health.enter_graceful_shutdown()
         if self._log is not None:
+            self.guards.pacer.stop()
             self._log.stop()
         if self._queue is not None:
             self._queue.stop()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -28,7 +29,8 @@ from millpond.frontends.web.operations import (
 from millpond.frontends.web.request_memory import ClientGone, RequestAllocation, RequestMemory, chunks_of
 from millpond.frontends.web.site import Site, cancel_on_disconnect
 from millpond.model.errors import InvalidRequest, MillpondError
-from millpond.security import OPEN_ACCESS
+from millpond.model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from millpond.security import OPEN_ACCESS, Access, throttling
 from millpond.security.guards import Guard
 from millpond.security.requirements import AUTHENTICATED
 
@@ -96,12 +98,15 @@ class _Path:
         path = convert_parameters(_path_of(scope), operation.parameters, "path")
         if guard is not None:
             guard.require(NamingParts(path), operation.requirements(of_body=False))
+        access = OPEN_ACCESS if guard is None else guard.access
+        if rule.counts is not None:
+            throttling.check(access, rule.counts)
         call = HttpCall(
             site=self._site,
-            access=OPEN_ACCESS if guard is None else guard.access,
+            access=access,
             path=path,
             query=convert_parameters(_query_of(scope), operation.query, "query"),
-            body=await self._body(operation, headers, receive, allocation, guard),
+            body=await self._body(operation, headers, receive, allocation, guard, access),
             headers=headers,
             receive=receive,
             scope=scope,
@@ -111,6 +116,8 @@ class _Path:
         if guard is not None:
             guard.require(NamingParts(path, call.body), operation.requirements(of_body=True))
         result = await operation.handler(call)
+        if rule.counts == CONSUMER_BYTE_RATE:
+            result = self._counted(result, access)
         if guard is not None:
             result = guarded_result(result, self._site, guard, rule)
         if isinstance(result, RawResponse):
@@ -137,22 +144,38 @@ class _Path:
         receive: Receive,
         allocation: RequestAllocation,
         guard: Guard | None,
+        access: Access,
     ) -> Any:
         body = operation.body
+        counts = operation.rule.counts == PRODUCER_BYTE_RATE and access.quotas.is_active
         if body is NO_BODY:
             return None
         content_type = body.content_type_of(headers)
         if body.streamed:
             chunks = chunks_of(receive)
+            if counts:
+                chunks = self._site.pacer.paced(chunks, access, PRODUCER_BYTE_RATE)
             return chunks if guard is None else self._site.guards.while_allowed(chunks, guard)
         decode = body.decode
         assert decode is not None, "a body is streamed or decoded"
         bytes_max = body.bytes_max(content_type, self._site.limits)
         announced = headers.get("content-length")
         content = await allocation.read(receive, None if announced is None else int(announced), bytes_max)
+        if counts:
+            throttling.charge(access, PRODUCER_BYTE_RATE, len(content))
         return await self._site.run_off_loop_if_large(
             len(content), lambda: decode(self._site, content_type, headers, content)
         )
+
+    def _counted(self, result: HandlerResult, access: Access) -> HandlerResult:
+        """The response, counted for the quota of its client. A stream is counted while it is sent."""
+        if not access.quotas.is_active:
+            return result
+        if isinstance(result, StreamedResponse):
+            return replace(result, chunks=self._site.pacer.paced(result.chunks, access, CONSUMER_BYTE_RATE))
+        if isinstance(result, RawResponse):
+            throttling.charge(access, CONSUMER_BYTE_RATE, len(result.content))
+        return result
 
     def _error_response(self, error: Exception, scope: Scope) -> RawResponse:
         refusal = refusal_of(error, what=f"{scope['method']} {scope['path'][:200]}")
@@ -164,7 +187,7 @@ class _Path:
         if status == UNAUTHORIZED:
             headers.append(_challenge(scope))
         if refusal.retriable:
-            headers.append((b"retry-after", b"%d" % self._site.limits.retry_after_s))
+            headers.append((b"retry-after", b"%d" % _retry_after_s(refusal, self._site.limits.retry_after_s)))
         return RawResponse(encode(problem_of(refusal)), headers=headers, status=status)
 
     def _count(self, method: str, result: HandlerResult) -> None:
@@ -261,6 +284,12 @@ def _challenge(scope: Scope) -> tuple[bytes, bytes]:
     names = [name for name, _ in scope["headers"]]
     is_page = b"cookie" in names or REQUEST_HEADER.encode() in names or scope["path"].startswith("/session")
     return PAGE_CHALLENGE if is_page else CHALLENGE
+
+
+def _retry_after_s(refusal: HttpError, default_s: int) -> int:
+    """Whole seconds, rounded up. The error may say when to try again."""
+    delay_ms = refusal.details.get("retry_after_ms")
+    return -(-delay_ms // 1000) if isinstance(delay_ms, int) else default_s
 
 
 def _owner_url(scheme: str, owner: str, scope: Scope) -> bytes:

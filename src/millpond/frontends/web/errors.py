@@ -35,6 +35,7 @@ STATUSES: Final[Mapping[type[MillpondError], int]] = {
     errors.WriterDead: 503,
     errors.Unavailable: 503,
     errors.Overloaded: 429,
+    errors.QuotaExceeded: 429,
     errors.Damaged: 500,
     errors.Defect: 500,
     errors.CannotStart: 500,

@@ -19,3 +19,5 @@ WRITE_DEAD_LETTERS: Final = Needs(
 """On the topic that a request chooses; a subscription's own dead-letter topic needs no right."""
 DESCRIBE_CLUSTER: Final = Needs(AclOperation.DESCRIBE, ResourceType.CLUSTER)
 ALTER_CLUSTER: Final = Needs(AclOperation.ALTER, ResourceType.CLUSTER)
+DESCRIBE_CLUSTER_CONFIGS: Final = Needs(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+ALTER_CLUSTER_CONFIGS: Final = Needs(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)

@@ -1,4 +1,4 @@
-"""The JSON types of users, API tokens and ACLs."""
+"""The JSON types of users, API tokens, ACLs and quotas."""
 
 from typing import Annotated, Literal
 
@@ -8,6 +8,7 @@ from millpond.frontends.web.schemas import Millis, RequestStruct
 from millpond.model.acl_texts import AclText
 
 ACLS_PER_REQUEST_MAX = 1_000
+QUOTAS_PER_REQUEST_MAX = 1_000
 AclResourceJson = Literal["topic", "group", "cluster", "transactional_id", "delegation_token", "user"]
 AclOperationJson = Literal[
     "all",
@@ -47,6 +48,12 @@ class UserJson(Struct, frozen=True):
 
 class UsersJson(Struct, frozen=True):
     users: list[UserJson]
+
+
+class EndedSessionsJson(Struct, frozen=True):
+    """`ended` is their number."""
+
+    ended: int
 
 
 class NewTokenJson(RequestStruct, frozen=True):
@@ -114,3 +121,36 @@ class AclFilterQuery(RequestStruct, frozen=True):
     pattern_type: Literal["literal", "prefixed", "match"] | UnsetType = UNSET
     host: str | UnsetType = UNSET
     permission: AclPermissionJson | UnsetType = UNSET
+
+
+class QuotaJson(Struct, frozen=True, omit_defaults=True):
+    """The quotas of a user, a client id, a user with a client id, an address, or a topic. An empty name is every user,
+    client id or address that has no quota of its own; `orders-*` is all topics with this prefix."""
+
+    values: dict[str, float]
+    user: str | UnsetType = UNSET
+    client_id: str | UnsetType = UNSET
+    ip: str | UnsetType = UNSET
+    topic: str | UnsetType = UNSET
+
+
+class QuotasJson(Struct, frozen=True):
+    quotas: list[QuotaJson]
+
+
+class QuotaAlterationJson(RequestStruct, frozen=True):
+    """New values by key; null removes a quota. An empty name is every user, client id or address that has no quota of
+    its own; `orders-*` is all topics with this prefix."""
+
+    values: Annotated[dict[str, float | None], Meta(min_length=1)]
+    user: str | UnsetType = UNSET
+    client_id: str | UnsetType = UNSET
+    ip: str | UnsetType = UNSET
+    topic: str | UnsetType = UNSET
+
+
+class QuotaAlterationsJson(RequestStruct, frozen=True):
+    """With `validate_only`, the request is checked and nothing is changed."""
+
+    alterations: Annotated[list[QuotaAlterationJson], Meta(min_length=1, max_length=QUOTAS_PER_REQUEST_MAX)]
+    validate_only: bool = False

@@ -113,6 +113,7 @@ class WebServer:
             self._socket.close()
             return
         self.stopping = True
+        self._site.pacer.stop()
         self._listener.close()
         if isinstance(self._listener, TlsListener):
             await self._listener.wait_closed()

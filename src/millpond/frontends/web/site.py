@@ -15,6 +15,7 @@ from millpond.observability.metrics import AnswerMetrics
 from millpond.queues import PullConsumers, Queues
 from millpond.security.gate import Gate
 from millpond.security.guards import Guards
+from millpond.security.throttling import QuotaPacer
 from millpond.service import (
     Administration,
     BrowserLogin,
@@ -59,8 +60,8 @@ class WebServices:
 
 
 class Site:
-    """The services, the limits, the accepted host names, the guards of streams, and threads for work that would block
-    the event loop. `scheme` is that of the brokers' URLs."""
+    """The services, the limits, the accepted host names, the guards and the pace of streams, and threads for work that
+    would block the event loop. `scheme` is that of the brokers' URLs."""
 
     def __init__(self, services: WebServices, limits: WebLimits, hosts: Hosts, scheme: str = "http") -> None:
         self.services = services
@@ -69,6 +70,7 @@ class Site:
         self.scheme = scheme
         self.streams = 0
         self.guards = Guards()
+        self.pacer = QuotaPacer()
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
 
     @property

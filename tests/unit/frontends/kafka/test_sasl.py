@@ -1,5 +1,6 @@
 """Authentication over the Kafka protocol: what a connection may send when, and when it is closed."""
 
+import logging
 import struct
 from contextlib import AsyncExitStack
 
@@ -19,11 +20,13 @@ from tests.unit.security.proofs import ScramClient
 from millpond.catalog import security
 from millpond.frontends.kafka import rights as r
 from millpond.frontends.kafka.authentication import FAILED
+from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.observability.line_limit import LineLimit
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from millpond.security.scram import SCRAM_SHA_256, SCRAM_SHA_512
+from millpond.settings import Settings
 from millpond.testing import SimulatedClock, running_broker
 
 METADATA = MetadataRequest(topics=[])
@@ -118,9 +121,12 @@ async def test_an_unknown_api_before_the_login_closes_without_decoding(client, c
     assert await is_closed(client)
 
 
-async def test_other_requests_during_the_exchange_close_the_connection(client):
+async def test_other_requests_during_the_exchange_close_the_connection(client, caplog):
+    """As a failed login: aiokafka takes the refusal of its OAUTHBEARER token for a success, and sends them."""
+    caplog.set_level(logging.INFO, logger="millpond.security.audit")
     await shake(client)
     await send_and_expect_close(client, METADATA, 9)
+    assert [each.message for each in caplog.records] == ["authentication failed"]
 
 
 async def test_an_unknown_mechanism_gets_the_list_and_a_close(client):
@@ -251,6 +257,18 @@ async def test_the_sweep_closes_a_connection_whose_user_is_gone(client, cluster)
     await cluster.broker.log.write(lambda tx: security.delete_user(tx, "alice"))
     await cluster.broker.security.refresh()
     server.sweep(0)
+    assert await is_closed(client)
+
+
+async def test_a_client_that_waits_is_disconnected_when_its_user_is_gone(secured, stack, monkeypatch):
+    """It need not send a request, and the sweep for idle connections need not be due."""
+    limits = KafkaLimits(sweep_ms=10**9, revocation_sweep_ms=10)
+    monkeypatch.setattr(Settings, "kafka_limits", lambda _: limits)
+    cluster = await secured()
+    client = await stack.enter_async_context(Client(cluster.broker.kafka.listener))
+    await log_in(client)
+    await cluster.broker.log.write(lambda tx: security.delete_user(tx, "alice"))
+    await cluster.broker.security.refresh()
     assert await is_closed(client)
 
 

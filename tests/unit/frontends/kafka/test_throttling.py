@@ -16,6 +16,7 @@ from millpond.model.quotas import (
 from millpond.protocol import ErrorCode, encode_request
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from millpond.protocol.messages.quotas import DescribeClientQuotasRequest
 from millpond.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -275,6 +276,20 @@ async def test_a_connection_that_comes_too_fast_is_read_later(throttled):
     assert not task.done()
     throttled.loop_time.advance(1.001)
     assert (await (await task).send(MetadataRequest(topics=[]), METADATA)).controller_id >= 0
+
+
+async def test_a_produce_to_a_topic_that_has_stored_its_quota_is_refused(throttled):
+    await throttled.broker.produce(cases.TOPIC, b"v" * 100)
+    await throttled.limit((None, None, None, "ord*"), stored_bytes=100)
+    await throttled.broker.topic_quotas.refresh(throttled.broker.log.read)
+    client = await throttled.connected()
+    response = await client.send(produce_request(throttled), 9)
+    [part] = response.responses[0].partition_responses
+    assert part.error_code == ErrorCode.POLICY_VIOLATION
+    assert "'ord*' allows 100 stored bytes" in part.error_message
+    admin = await throttled.connected(ADMIN.name)
+    listed = await admin.send(DescribeClientQuotasRequest(components=[], strict=False), 1)
+    assert listed.entries == []
 
 
 # -- the time of a handler ------------------------------------------------------------------------------------

@@ -99,3 +99,51 @@ async def test_a_filter_that_would_delete_all_acls_is_refused(admin, selection):
     deleting = admin("DeleteAcls", pb.DeleteAclsRequest(filter=selection))
     assert await refusal(deleting) is grpc.StatusCode.INVALID_ARGUMENT
     assert len((await admin("ListAcls", pb.ListAclsRequest())).acls) == 1
+
+
+async def test_quotas_are_set_listed_and_removed(admin):
+    alice, everyone, address = (
+        pb.QuotaEntity(user="alice", client_id="etl"),
+        pb.QuotaEntity(user=""),
+        pb.QuotaEntity(ip="192.0.2.1"),
+    )
+    alterations = [
+        pb.QuotaAlteration(entity=alice, set={"producer_byte_rate": 1_000, "request_percentage": 12.5}),
+        pb.QuotaAlteration(entity=everyone, set={"consumer_byte_rate": 2_000}),
+        pb.QuotaAlteration(entity=address, set={"connection_creation_rate": 5}),
+        pb.QuotaAlteration(entity=pb.QuotaEntity(topic="team-*"), set={"stored_bytes": 1_000}),
+    ]
+    await admin("AlterQuotas", pb.AlterQuotasRequest(alterations=alterations, validate_only=True))
+    assert not (await admin("ListQuotas", pb.ListQuotasRequest())).quotas
+    await admin("AlterQuotas", pb.AlterQuotasRequest(alterations=alterations))
+    found = [
+        (str(each.entity), dict(each.values))
+        for each in (await admin("ListQuotas", pb.ListQuotasRequest())).quotas
+    ]
+    assert sorted(found) == sorted((str(each.entity), dict(each.set)) for each in alterations)
+    removal = pb.QuotaAlteration(entity=alice, remove=["producer_byte_rate", "request_percentage"])
+    await admin("AlterQuotas", pb.AlterQuotasRequest(alterations=[removal]))
+    left = (await admin("ListQuotas", pb.ListQuotasRequest())).quotas
+    assert alice not in [each.entity for each in left]
+    assert len(left) == 3
+
+
+async def test_quotas_that_make_no_sense_are_refused_and_nothing_is_changed(admin):
+    good = pb.QuotaAlteration(entity=pb.QuotaEntity(user="alice"), set={"producer_byte_rate": 1})
+    for wrong in (
+        [],
+        [pb.QuotaAlteration(set={"producer_byte_rate": 1})],
+        [pb.QuotaAlteration(entity=pb.QuotaEntity(user="alice"))],
+        [good, pb.QuotaAlteration(entity=pb.QuotaEntity(user="alice"), set={"speed": 1})],
+        [good, pb.QuotaAlteration(entity=pb.QuotaEntity(user="alice"), set={"producer_byte_rate": 0})],
+        [
+            good,
+            pb.QuotaAlteration(
+                entity=pb.QuotaEntity(user="a", ip="192.0.2.1"), set={"producer_byte_rate": 1}
+            ),
+        ],
+        [pb.QuotaAlteration(entity=good.entity, set=dict(good.set), remove=["producer_byte_rate"])],
+    ):
+        refused = admin("AlterQuotas", pb.AlterQuotasRequest(alterations=wrong))
+        assert await refusal(refused) is grpc.StatusCode.INVALID_ARGUMENT, wrong
+    assert not (await admin("ListQuotas", pb.ListQuotasRequest())).quotas

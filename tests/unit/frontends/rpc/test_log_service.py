@@ -11,6 +11,7 @@ from millpond.model.clock import SystemClock
 from millpond.model.errors import CorruptBatch
 from millpond.records import Record, build_batch, iter_records
 from millpond.records.batch import HEADER_SIZE, seal
+from millpond.security import OPEN_ACCESS
 from millpond.stubs import admin_pb2, log_pb2
 
 WAIT_SECONDS_MAX = 30
@@ -429,7 +430,7 @@ async def test_a_waiting_poll_names_the_topic_that_was_deleted():
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while not broker.poller._waiting:
                 await asyncio.sleep(0.01)
-        await broker.administration.delete_topic("t")
+        await broker.administration.delete_topic("t", access=OPEN_ACCESS)
         with pytest.raises(grpc.aio.AioRpcError, match="There is no topic 't'"):
             await waiting
 

@@ -3,12 +3,13 @@
 from tests.unit.frontends.rpc.wire import serving
 
 from millpond.records import Record, build_batch
+from millpond.security import OPEN_ACCESS
 from millpond.stubs import minikafka_pb2
 
 
 async def test_a_minikafka_reader_gets_past_what_was_aborted():
     async with serving() as (broker, wire):
-        await broker.messages.topic("t")
+        await broker.messages.topic("t", access=OPEN_ACCESS)
         topic_partition = broker.log.topics.partition("t", 0)
         producer = await broker.transactions.begin_producer("x", 60_000)
         await broker.transactions.add_partitions(producer, [topic_partition])

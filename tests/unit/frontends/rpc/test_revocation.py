@@ -8,6 +8,7 @@ from tests.unit.frontends.rpc.wire import Wire
 from tests.unit.frontends.secured import SUBSCRIPTION, TOPIC, secured_broker
 
 from millpond.records import Record
+from millpond.security import OPEN_ACCESS
 from millpond.stubs import log_pb2, queue_pb2
 from millpond.testing import SimulatedClock
 
@@ -92,7 +93,7 @@ async def test_a_stream_delivers_nothing_that_arrives_after_its_client_has_lost_
 ):
     call = await consuming(wire, metadata)
     await lose(secured, how)
-    await secured.broker.messages.produce(TOPIC, [Record(value=b"secret")])
+    await secured.broker.messages.produce(TOPIC, [Record(value=b"secret")], access=OPEN_ACCESS)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await call.read()
     assert refused.value.code() is how
@@ -128,7 +129,7 @@ async def test_a_poll_that_waits_returns_nothing_when_the_rights_have_ended(secu
     call = wire("Log.Poll", request, metadata=metadata)
     await waits.wait()
     await lose(secured, DENIED)
-    await secured.broker.messages.produce(TOPIC, [Record(value=b"secret")])
+    await secured.broker.messages.produce(TOPIC, [Record(value=b"secret")], access=OPEN_ACCESS)
     assert await call.code() is DENIED
 
 

@@ -7,11 +7,19 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.unit.frontends.rpc.wire import METHODS, Wire, details_of
-from tests.unit.frontends.secured import ABSENT, GROUP, SUBSCRIPTION, TOPIC, secured_broker
+from tests.unit.frontends.secured import (
+    ABSENT,
+    GROUP,
+    SUBSCRIPTION,
+    TOPIC,
+    partial_rights,
+    renamed,
+    secured_broker,
+)
 
 from millpond.frontends.rpc.guarding import rule_of
 from millpond.records import Record, build_batch
-from millpond.security import broker_tokens
+from millpond.security import OPEN_ACCESS, broker_tokens
 from millpond.stubs import admin_pb2, cluster_pb2, log_pb2, minikafka_pb2, payloads_pb2, queue_pb2
 
 DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
@@ -19,6 +27,7 @@ PAYLOAD = "0199e8a0-0000-7000-8000-000000000000"
 LETTERS = {"dead_letter_topic": "letters"}
 ONE = log_pb2.NewMessage(value=b"x")
 ACL = admin_pb2.Acl(resource_type="topic", name=TOPIC, principal="User:bob", operation="read")
+QUOTA = admin_pb2.QuotaAlteration(entity=admin_pb2.QuotaEntity(user="bob"), set={"producer_byte_rate": 1_000})
 
 
 def requests(topic, subscription, group):
@@ -93,6 +102,8 @@ def requests(topic, subscription, group):
         "Admin.ListAcls": admin_pb2.ListAclsRequest(),
         "Admin.CreateAcls": admin_pb2.CreateAclsRequest(acls=[ACL]),
         "Admin.DeleteAcls": admin_pb2.DeleteAclsRequest(filter=ACL),
+        "Admin.ListQuotas": admin_pb2.ListQuotasRequest(),
+        "Admin.AlterQuotas": admin_pb2.AlterQuotasRequest(alterations=[QUOTA]),
     }
 
 
@@ -142,6 +153,8 @@ RIGHTS = {
     **{f"Admin.{each}": ["DESCRIBE C"] for each in ("ListUsers", "ListTokens", "ListAcls")},
     **{f"Admin.{each}": ["ALTER C"] for each in ("PutUser", "DeleteUser", "CreateToken", "DeleteToken")},
     **{f"Admin.{each}": ["ALTER C"] for each in ("CreateAcls", "DeleteAcls")},
+    "Admin.ListQuotas": ["DESCRIBE_CONFIGS C"],
+    "Admin.AlterQuotas": ["ALTER_CONFIGS C"],
 }
 """The rights that each method needs for the requests of this test, written down apart from its declaration."""
 CHECKED = [each for each, rights in RIGHTS.items() if rights]
@@ -239,14 +252,15 @@ async def test_each_right_is_needed_and_together_they_are_enough(secured, wire, 
 
 @pytest.mark.parametrize("name", CHECKED)
 async def test_a_refusal_does_not_tell_whether_a_resource_exists(secured, wire, name):
-    user = await secured.user()
-    before = await secured.snapshot()
-    code, message = await send(wire, name, user)
-    absent = await send(wire, name, user, requests(ABSENT, ABSENT, ABSENT))
-    for each in (TOPIC, SUBSCRIPTION, GROUP):
-        message = message.replace(each, ABSENT)
-    assert (DENIED, message) == (code, message) == absent
-    assert await secured.snapshot() == before
+    """Whichever right is missing; a tenant has rights on names of its own, too."""
+    own = ["READ T mine", "ALL G mine", "ALL G mine/mine"]
+    for missing, rights in [("all", []), *partial_rights(RIGHTS[name])]:
+        user = await secured.user(*own, *rights)
+        before = await secured.snapshot()
+        code, message = await send(wire, name, user)
+        absent = await send(wire, name, user, requests(ABSENT, ABSENT, ABSENT))
+        assert (DENIED, renamed(message)) == (code, renamed(message)) == absent, missing
+        assert await secured.snapshot() == before
 
 
 @pytest.mark.parametrize("name", [each for each in RIGHTS if each not in CHECKED])
@@ -271,7 +285,7 @@ async def test_a_commit_needs_the_right_to_write_to_each_topic(secured, wire):
 
 
 async def test_lists_show_what_the_client_may_describe(secured, wire):
-    await secured.broker.administration.create_topic("hidden")
+    await secured.broker.administration.create_topic("hidden", access=OPEN_ACCESS)
     await secured.broker.administration.commit("hidden", TOPIC, {0: 1})
     await secured.broker.queues.create(TOPIC, "hidden")
     metadata = [("authorization", await secured.user(READ, f"DELETE G {GROUP}", f"READ {OF_SUBSCRIPTION}"))]
@@ -285,6 +299,35 @@ async def test_lists_show_what_the_client_may_describe(secured, wire):
         request = queue_pb2.ListSubscriptionsRequest(topic=topic)
         found = await wire("Queue.ListSubscriptions", request, metadata=metadata)
         assert [each.name for each in found.subscriptions] == [SUBSCRIPTION]
+
+
+async def test_configs_are_shown_with_the_right_to_describe_them(secured, wire):
+    await secured.broker.administration.alter_topic(
+        TOPIC, changes={"retention.ms": "1000"}, access=OPEN_ACCESS
+    )
+    request = REQUESTS["Admin.DescribeTopic"]
+    for rights, shown, overrides in (
+        ([DESCRIBE], {"max.message.bytes", "payload"}, {}),
+        ([DESCRIBE, f"DESCRIBE_CONFIGS T {TOPIC}"], None, {"retention.ms": "1000"}),
+    ):
+        metadata = [("authorization", await secured.user(*rights))]
+        found = await wire("Admin.DescribeTopic", request, metadata=metadata)
+        names = {each.name for each in found.configs}
+        assert names == shown or (shown is None and "retention.ms" in names)
+        assert dict(found.topic.configs) == overrides
+        listed = await wire("Admin.ListTopics", REQUESTS["Admin.ListTopics"], metadata=metadata)
+        assert [dict(each.configs) for each in listed.topics] == [overrides]
+
+
+async def test_a_request_with_a_wrong_proof_uses_no_memory_of_requests(secured, wire, monkeypatch):
+    held = []
+
+    async def look(_):
+        held.append(secured.broker.rpc._admission.held_bytes)
+
+    monkeypatch.setattr(secured.broker.rpc.guards._gate, "_sleep", look)
+    assert (await send(wire, "Log.Produce", "Bearer wrong"))[0] is UNAUTHENTICATED
+    assert held == [0]
 
 
 # -- creating topics by using them -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from millpond.model.errors import NotOwner
 from millpond.model.payloads import new_payload_id
 from millpond.queues import StartAt, SubscriptionStart
 from millpond.records import Record
+from millpond.security import OPEN_ACCESS
 from millpond.service import MessageWriter
 from millpond.testing import running_broker
 
@@ -143,7 +144,7 @@ async def test_a_stream_delivers_nothing_that_arrives_after_its_client_has_lost_
         lines = (line async for line in answer.aiter_lines() if line)
         assert json.loads(await anext(lines))["value"] == "first"
         await lose(secured, 403)
-        await secured.broker.messages.produce(TOPIC, [Record(value=b"secret")])
+        await secured.broker.messages.produce(TOPIC, [Record(value=b"secret")], access=OPEN_ACCESS)
         [last] = [json.loads(line) async for line in lines]
     assert last["error"]["code"] == "TopicNotAuthorized"
 
@@ -169,7 +170,7 @@ async def test_a_request_that_waits_returns_nothing_when_the_rights_have_ended(
     asking = asyncio.ensure_future(client.request(method, path, json=body, headers=await reader(secured)))
     await waits.wait()
     await lose(secured, 403)
-    await broker.messages.produce(TOPIC, [Record(value=b"secret")])
+    await broker.messages.produce(TOPIC, [Record(value=b"secret")], access=OPEN_ACCESS)
     answer = await asking
     assert (answer.status_code, "secret" in answer.text) == (403, False)
 
@@ -183,7 +184,9 @@ def noticed(work, waits):
 
 
 async def test_an_upload_ends_when_the_credential_ends(secured):
-    topic = await secured.broker.administration.create_topic("bodies", 1, {"payload": "reference"})
+    topic = await secured.broker.administration.create_topic(
+        "bodies", 1, {"payload": "reference"}, access=OPEN_ACCESS
+    )
     user = (await secured.user(f"WRITE T {topic.name}", name="reader")).encode()
     payload = new_payload_id(secured.broker.clock.now_ms(), bytes)
     async with connect(secured.broker) as wire:

@@ -7,12 +7,13 @@ import pytest
 from millpond.catalog.groups import GroupOffset
 from millpond.groups import CommitSender, JoinRequest, Protocol, SyncRequest
 from millpond.model.ids import TopicPartition
+from millpond.security import OPEN_ACCESS
 from millpond.testing import running_broker
 
 
 @pytest.fixture
 async def five(broker):
-    await broker.administration.create_topic("pond", 2)
+    await broker.administration.create_topic("pond", 2, access=OPEN_ACCESS)
     await broker.produce("pond", *[b"x"] * 5, partition=0)
 
 
@@ -86,7 +87,7 @@ async def test_the_lag_of_a_member_that_has_committed_nothing_is_null(connected_
         running_broker(http=True, group_initial_rebalance_delay=0) as broker,
         connected_to(broker) as client,
     ):
-        await broker.administration.create_topic("pond", 3)
+        await broker.administration.create_topic("pond", 3, access=OPEN_ACCESS)
         await broker.produce("pond", *[b"x"] * 5, partition=1)
         member = await joined(broker)
         assert (await client.get("/groups/readers")).json()["lag"] is None

@@ -6,10 +6,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from tests.tls import Pki
 from tests.unit.frontends.secured import secured_broker
 from tests.unit.security.identity_provider import CLIENT_ID, CLIENT_SECRET, running_provider
 
+from millpond.cli.settings import settings as show_settings
 from millpond.model.errors import InvalidSettings
 from millpond.security import oidc
 from millpond.settings import Settings, load
@@ -74,7 +76,8 @@ def code(answer):
 
 
 async def test_a_user_logs_in_at_the_provider(provider, caplog):
-    caplog.set_level("DEBUG", "millpond")
+    for logger in ("millpond", "uvicorn", "asyncio"):
+        caplog.set_level("DEBUG", logger)
     async with opened(provider) as (secured, client):
         assert (await client.get("/session")).json()["login"]["oidc"] == "/session/oidc"
         url = await begin(client, next="/console/?a=1&b")
@@ -97,7 +100,10 @@ async def test_a_user_logs_in_at_the_provider(provider, caplog):
         assert client.cookies[SESSION] != session_id
         assert (await client.get("/topics", headers={"cookie": f"{SESSION}={session_id}"})).status_code == 401
         assert "session opened" in caplog.text
-        records = "\n".join(f"{each.getMessage()} {each.__dict__}" for each in caplog.records)
+        ours = [
+            each for each in caplog.records if not each.name.startswith("http")
+        ]  # those are of the browser
+        records = "\n".join(f"{each.getMessage()} {each.__dict__}" for each in ours)
         secrets = (
             CLIENT_SECRET,
             session_id,
@@ -277,3 +283,5 @@ def test_the_secret_is_taken_from_the_environment_and_the_file_and_not_shown(tmp
     with pytest.raises(InvalidSettings, match="other users of the machine") as refused:
         load({"oidc_client_secret": "hush"}, {})
     assert "hush" not in str(refused.value)
+    shown = CliRunner().invoke(show_settings, ["--json"], env={"MILLPOND_OIDC_CLIENT_SECRET": "hush"})
+    assert (shown.exit_code, "(hidden)" in shown.output, "hush" in shown.output) == (0, True, False)

@@ -4,10 +4,19 @@ import json
 
 import httpx
 import pytest
-from tests.unit.frontends.secured import ABSENT, GROUP, SUBSCRIPTION, TOPIC, secured_broker
+from tests.unit.frontends.secured import (
+    ABSENT,
+    GROUP,
+    SUBSCRIPTION,
+    TOPIC,
+    partial_rights,
+    renamed,
+    secured_broker,
+)
 
 from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS, HttpCall, NoParameters, operation
+from millpond.security import OPEN_ACCESS
 from millpond.security.requirements import ANYONE, PUBLIC
 
 PATH = {
@@ -39,6 +48,7 @@ BODIES = {
     "put_user": {"password": "secret"},
     "create_token": {"principal": "User:bob"},
     "create_acls": {"acls": [ACL]},
+    "alter_quotas": {"alterations": [{"user": "bob", "values": {"producer_byte_rate": 1000}}]},
     "log_in": {"username": "bob", "password": "wrong"},
     "log_out_by_form": b"",
 }
@@ -81,7 +91,9 @@ RIGHTS = {
     "extend": CONSUME,
     **{key: ["DESCRIBE C"] for key in ("list_users", "list_tokens", "list_acls")},
     **{key: ["ALTER C"] for key in ("put_user", "delete_user", "create_token", "delete_token")},
-    **{key: ["ALTER C"] for key in ("create_acls", "delete_acls")},
+    **{key: ["ALTER C"] for key in ("create_acls", "delete_acls", "end_sessions")},
+    "list_quotas": ["DESCRIBE_CONFIGS C"],
+    "alter_quotas": ["ALTER_CONFIGS C"],
 }
 """The rights that each operation needs for the requests of this test, written down apart from its declaration."""
 PUBLIC_OPERATIONS = {"check_health", "check_readiness"}
@@ -190,18 +202,23 @@ async def test_each_right_is_needed_and_together_they_are_enough(secured, client
 
 @pytest.mark.parametrize("name", CHECKED)
 async def test_a_refusal_does_not_tell_whether_a_resource_exists(secured, client, name):
-    user = await secured.user()
-    before = await secured.snapshot()
-    existing = await send(client, name, user)
-    absent = await send(
-        client, name, user, instead={"topic": ABSENT, "subscription": ABSENT, "group": ABSENT}
-    )
-    assert existing.status_code == absent.status_code == 403
-    hidden = existing.text
-    for each in ("topic", "subscription", "group"):
-        hidden = hidden.replace(PATH[each], ABSENT)
-    assert hidden == absent.text
-    assert await secured.snapshot() == before
+    """Whichever right is missing; a tenant has rights on names of its own, too."""
+    own = ["READ T mine", "ALL G mine", "ALL G mine/mine"]
+    for missing, rights in [("all", []), *partial_rights(RIGHTS[name])]:
+        user = await secured.user(*own, *rights)
+        before = await secured.snapshot()
+        existing = await send(client, name, user)
+        absent = await send(
+            client, name, user, instead={"topic": ABSENT, "subscription": ABSENT, "group": ABSENT}
+        )
+        assert existing.status_code == absent.status_code == 403, missing
+        assert renamed(existing.text) == absent.text, missing
+        assert kept_headers(existing) == kept_headers(absent), missing
+        assert await secured.snapshot() == before
+
+
+def kept_headers(response):
+    return {key: value for key, value in response.headers.items() if key not in ("date", "content-length")}
 
 
 @pytest.mark.parametrize("name", [each for each in GUARDED if not RIGHTS[each]])
@@ -230,8 +247,23 @@ async def test_altering_a_topic_needs_the_rights_of_what_is_altered(secured, cli
     assert (await client.patch(url, json=everything, headers={"authorization": user})).status_code == 403
 
 
+async def test_configs_are_shown_with_the_right_to_describe_them(secured, client):
+    await secured.broker.administration.alter_topic(
+        TOPIC, changes={"retention.ms": "1000"}, access=OPEN_ACCESS
+    )
+    user = await secured.user(f"DESCRIBE T {TOPIC}")
+    described = (await send(client, "describe_topic", user)).json()
+    assert set(described["configs"]) == {"max.message.bytes", "payload"}
+    assert [each["configs"] for each in (await send(client, "list_topics", user)).json()["topics"]] == [{}]
+    user = await secured.user(f"DESCRIBE T {TOPIC}", f"DESCRIBE_CONFIGS T {TOPIC}")
+    described = (await send(client, "describe_topic", user)).json()
+    assert described["configs"]["retention.ms"] == {"value": "1000", "source": "topic"}
+    [listed] = (await send(client, "list_topics", user)).json()["topics"]
+    assert listed["configs"] == {"retention.ms": "1000"}
+
+
 async def test_lists_show_what_the_client_may_describe(secured, client):
-    await secured.broker.administration.create_topic("hidden")
+    await secured.broker.administration.create_topic("hidden", access=OPEN_ACCESS)
     await secured.broker.administration.commit("hidden", TOPIC, {0: 1})
     await secured.broker.queues.create(TOPIC, "hidden")
     rights = [f"READ T {TOPIC}", f"DELETE G {GROUP}", f"READ {OF_SUBSCRIPTION}"]

@@ -133,3 +133,49 @@ async def test_no_secret_is_logged(secured, client, caplog):
     assert "authentication failed" in caplog.text
     for secret in ("very-secret", made["token"], made["token"].rpartition("_")[2]):
         assert secret not in caplog.text
+
+
+# -- quotas -------------------------------------------------------------------------------------------------------
+
+
+async def quotas(client):
+    return (await client.get("/security/quotas")).json()["quotas"]
+
+
+def in_order(quotas):
+    return sorted(quotas, key=lambda each: sorted(each["values"]))
+
+
+async def test_quotas_are_set_listed_and_removed(client):
+    entries = [
+        {
+            "user": "alice",
+            "client_id": "etl",
+            "values": {"producer_byte_rate": 1000, "request_percentage": 12.5},
+        },
+        {"user": "", "values": {"consumer_byte_rate": 2000}},
+        {"ip": "192.0.2.1", "values": {"connection_creation_rate": 5}},
+        {"topic": "team-*", "values": {"stored_bytes": 1000}},
+    ]
+    for validate_only, expected in ((True, []), (False, entries)):
+        body = {"alterations": entries, "validate_only": validate_only}
+        assert (await client.patch("/security/quotas", json=body)).status_code == 204
+        assert in_order(await quotas(client)) == in_order(expected)
+    removal = {"user": "", "values": {"consumer_byte_rate": None}}
+    assert (await client.patch("/security/quotas", json={"alterations": [removal]})).status_code == 204
+    assert len(await quotas(client)) == 3
+
+
+async def test_quotas_that_make_no_sense_are_refused_and_nothing_is_changed(client):
+    good = {"user": "alice", "values": {"producer_byte_rate": 1}}
+    for wrong in (
+        [],
+        [{"values": {"producer_byte_rate": 1}}],
+        [{"user": "alice", "values": {}}],
+        [good, {"user": "alice", "values": {"speed": 1}}],
+        [good, {"user": "alice", "values": {"producer_byte_rate": -1}}],
+        [good, {"ip": "here", "values": {"connection_creation_rate": 1}}],
+    ):
+        answer = await client.patch("/security/quotas", json={"alterations": wrong})
+        assert (answer.status_code, answer.json()["code"]) == (400, "InvalidRequest"), wrong
+    assert await quotas(client) == []

@@ -13,6 +13,7 @@ from tests.unit.frontends.secured import ADMIN, TOPIC, secured_broker
 from millpond.catalog.sessions import IDLE_MS
 from millpond.frontends.web.handlers.sessions import local_path
 from millpond.model.errors import InvalidRequest
+from millpond.security import Identity
 from millpond.security.sessions import LIFETIME_MS, Sessions
 from millpond.testing import SimulatedClock, running_broker
 
@@ -47,14 +48,8 @@ def browser(broker, **options):
 
 
 async def put_password(broker, password=PASSWORD):
-    access = broker.security.access(broker_identity(), "127.0.0.1")
+    access = broker.security.access(Identity(ADMIN, "test"), "127.0.0.1")
     await broker.security_administration.set_password(access, "bob", password)
-
-
-def broker_identity():
-    from millpond.security import Identity
-
-    return Identity(ADMIN, "test")
 
 
 async def log_in(client, **body):
@@ -280,6 +275,16 @@ async def test_a_changed_password_ends_the_sessions_of_its_user(secured, client)
         await log_in(other, token=token.removeprefix("Bearer "))
         await put_password(secured.broker, "another password")
         assert [(await each.get("/topics")).status_code for each in (client, other)] == [401, 401]
+
+
+async def test_an_administrator_ends_the_sessions_of_a_user(secured, client):
+    await log_in(client)
+    admin = {"authorization": await secured.admin()}
+    async with browser(secured.broker) as other:
+        for ended in (1, 0):
+            answer = await other.delete("/security/users/bob/sessions", headers=admin)
+            assert answer.json() == {"ended": ended}
+    assert code(await client.get("/topics")) == (401, "AuthenticationFailed")
 
 
 async def test_a_stream_ends_with_its_session(secured, client):

@@ -9,6 +9,7 @@ from tests.unit.frontends.web.wire import ANSWER_SECONDS_MAX, HOST, connect, unt
 
 from millpond.model.errors import UnreadableBatch
 from millpond.records import Record
+from millpond.security import OPEN_ACCESS
 
 
 def get(path, *headers):
@@ -33,7 +34,7 @@ def events_of(text):
 
 @pytest.fixture
 async def three_partitions(broker):
-    await broker.administration.create_topic("pond", 3)
+    await broker.administration.create_topic("pond", 3, access=OPEN_ACCESS)
     for number in range(9):
         await broker.produce("pond", b"%d" % number, partition=number % 3)
 
@@ -77,7 +78,7 @@ async def test_a_stream_without_following_ends_at_the_end(client):
 
 
 async def test_a_long_stream_without_following_is_complete(client, broker):
-    await broker.administration.create_topic("pond", 3)
+    await broker.administration.create_topic("pond", 3, access=OPEN_ACCESS)
     for number in range(3):
         await broker.produce("pond", *(b"%d" % each for each in range(2_000)), partition=number)
     found = lines_of((await client.get("/topics/pond/stream?follow=false")).text)
@@ -102,7 +103,7 @@ async def test_events_go_on_exactly_behind_any_of_them(client):
 
 async def test_a_reader_of_the_newest_that_comes_back_misses_nothing(client, broker):
     """Its id must also hold the partitions in which it has seen nothing yet."""
-    await broker.administration.create_topic("pond", 2)
+    await broker.administration.create_topic("pond", 2, access=OPEN_ACCESS)
     await broker.produce("pond", b"old", partition=1)
     async with connect(broker) as wire:
         wire.send(get("/topics/pond/stream?from=newest", b"Accept: text/event-stream"))
@@ -124,7 +125,7 @@ async def test_partitions_that_are_added_later_are_streamed_too(limited):
             wire.send(get("/topics/pond/stream"))
             await wire.head()
             assert [each["value"] for each in await next_line(wire)] == ["0"]
-            await broker.administration.alter_topic("pond", count=2)
+            await broker.administration.alter_topic("pond", count=2, access=OPEN_ACCESS)
             await broker.produce("pond", b"1", partition=1)
             assert [each["value"] for each in await next_line(wire)] == ["1"]
 
@@ -146,7 +147,7 @@ async def test_a_stream_of_a_topic_that_is_deleted_says_so_and_ends(broker):
         wire.send(get("/topics/pond/stream"))
         await wire.head()
         await wire.chunk()
-        await broker.administration.delete_topic("pond")
+        await broker.administration.delete_topic("pond", access=OPEN_ACCESS)
         last = lines_of(b"".join([chunk async for chunk in wire.chunks()]).decode())[-1]
         assert last["error"]["code"] in ("UnknownTopic", "UnknownPartition")
     await until(lambda: broker.web._site.streams == 0)
@@ -160,7 +161,7 @@ async def test_a_stream_of_a_topic_that_is_made_anew_says_so_and_ends(limited):
             wire.send(get("/topics/pond/stream"))
             await wire.head()
             await wire.chunk()
-            await broker.administration.delete_topic("pond")
+            await broker.administration.delete_topic("pond", access=OPEN_ACCESS)
             await broker.produce("pond", b"z")
             last = lines_of(b"".join([chunk async for chunk in wire.chunks()]).decode())[-1]
             assert last["error"]["code"] in ("TopicReplaced", "UnknownTopic", "UnknownPartition")
@@ -281,7 +282,7 @@ async def test_a_stream_of_nothing_is_not_found(client, broker):
 
 async def test_a_stream_of_too_many_partitions_asks_for_one(limited, connected_to):
     async with limited(stream_partitions_max=2) as broker, connected_to(broker) as client:
-        await broker.administration.create_topic("pond", 3)
+        await broker.administration.create_topic("pond", 3, access=OPEN_ACCESS)
         assert (await client.get("/topics/pond/stream?follow=false")).status_code == 400
         assert (await client.get("/topics/pond/stream?follow=false&partition=2")).status_code == 200
 

@@ -52,7 +52,7 @@ async def _one(
         _check(asked, present)
         if quota is not None:
             quota.charge(asked.count - present)
-            await call.log.add_partitions(asked.name, asked.count)
+            await call.services.topic_changes.add_partitions(call.access, asked.name, asked.count)
     except REFUSALS as error:
         code, message = code_and_message(error)
         return CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=message)

@@ -61,7 +61,9 @@ async def _one(
         topic = _planned(call, asked)
         if quota is not None:
             quota.charge(topic.partitions)
-            topic = await call.log.create_topic(topic.name, topic.partitions, topic.overrides)
+            topic = await call.services.topic_changes.create(
+                call.access, topic.name, topic.partitions, topic.overrides
+            )
     except REFUSALS as error:
         code, message = code_and_message(error)
         return CreatableTopicResult(name=asked.name, error_code=code, error_message=message, configs=None)

@@ -39,7 +39,9 @@ async def _one(call: KafkaCall, name: str, part: DeleteRecordsPartition) -> Dele
         call.require(DELETE_TOPIC, name)
         topic_partition = call.log.topics.partition(name, number)
         _check_policy(call, topic_partition)
-        log_start = await call.log.delete_records(topic_partition, part.offset)
+        log_start = await call.services.topic_changes.delete_records(
+            call.access, topic_partition, part.offset
+        )
     except REFUSALS as error:
         code, _ = code_and_message(error)
         return DeleteRecordsPartitionResult(partition_index=number, low_watermark=NO_OFFSET, error_code=code)

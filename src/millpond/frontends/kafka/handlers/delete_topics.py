@@ -63,7 +63,7 @@ async def _one(
     try:
         topic = _found(call, name, topic_id, times)
         quota.charge(topic.partitions)
-        await call.log.delete_topic(topic.name)
+        await call.services.topic_changes.delete(call.access, topic.name)
     except REFUSALS as error:
         code, message = code_and_message(error)
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)

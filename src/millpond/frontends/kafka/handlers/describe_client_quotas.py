@@ -2,8 +2,8 @@
 
 A filter has a component for each type (user, client-id, ip): match type 0 selects a name, 1 the default of the type, 2
 both. An entity needs all types of the filter, and with `strict` no others. An address stands alone. A type twice, an
-unknown match type, or a name where none belongs is error 42, an unknown type 35. While security is off, the response is
-error 54.
+unknown match type, or a name where none belongs is error 42, an unknown type 35. Quotas of topics, which Kafka does not
+know, are left out. While security is off, the response is error 54.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,11 @@ async def describe_client_quotas(
         stored = call.services.security_administration.list_quotas(call.access)
     except REFUSALS as error:
         return _refused(*code_and_message(error))
-    found = [each for each in stored if _matches(each.entity, wanted, strict=request.strict)]
+    found = [
+        each
+        for each in stored
+        if each.entity.topic is None and _matches(each.entity, wanted, strict=request.strict)
+    ]
     by_entity = groupby(found, key=lambda each: each.entity)
     return DescribeClientQuotasResponse(
         entries=[_entry(entity, list(quotas)) for entity, quotas in by_entity]

@@ -117,7 +117,7 @@ async def _find_or_create(call: KafkaCall, name: str, may_create: MutationQuota 
     try:
         call.log.topics.check_new(name)
         may_create.charge(call.services.default_partitions)
-        return await call.log.create_topic(name, call.services.default_partitions)
+        return await call.services.topic_changes.create(call.access, name, call.services.default_partitions)
     except TopicExists:  # another request created it first, perhaps in another process
         await call.log.refresh()
         return call.log.topics.named(name)

@@ -29,8 +29,10 @@ from millpond.frontends.web.schemas import (
 )
 from millpond.frontends.web.site import cancel_on_disconnect
 from millpond.model.errors import InvalidRequest, OffsetOutOfRange
+from millpond.model.quotas import CONSUMER_BYTE_RATE
 from millpond.records import Record
 from millpond.security.requirements import needs
+from millpond.security.throttling import response_bytes_max
 from millpond.service import OLDEST, PollRequest, PollResult
 
 DEFAULT_BYTES = 1024 * 1024
@@ -58,7 +60,7 @@ class MessagePath(RequestStruct, frozen=True):
 @operation(
     "GET",
     "/topics/{topic}/fetch/{partition}",
-    rights=needs(READ_TOPIC, waits=True),
+    rights=needs(READ_TOPIC, waits=True, counts=CONSUMER_BYTE_RATE),
     parameters=PartitionPath,
     query=FetchQuery,
     body=NO_BODY,
@@ -75,7 +77,7 @@ async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> RawResponse:
         topic=call.path.topic,
         positions={call.path.partition: start},
         messages_max=query.count,
-        bytes_max=query.max_bytes,
+        bytes_max=response_bytes_max(call.access, query.max_bytes),
         wait_ms=query.wait_ms,
         strict=True,
         committed=query.committed,
@@ -89,7 +91,7 @@ async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> RawResponse:
 @operation(
     "GET",
     "/topics/{topic}/fetch/{partition}/{offset}",
-    rights=needs(READ_TOPIC),
+    rights=needs(READ_TOPIC, counts=CONSUMER_BYTE_RATE),
     parameters=MessagePath,
     query=NoParameters,
     body=NO_BODY,

@@ -29,6 +29,7 @@ from millpond.frontends.web.request_memory import ClientGone
 from millpond.frontends.web.rights import READ_TOPIC, WRITE_TOPIC
 from millpond.frontends.web.schemas import INT64_MAX, PayloadPlaceJson, RequestStruct, StoredPayloadJson
 from millpond.model.errors import MillpondError
+from millpond.model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from millpond.security.requirements import needs
 from millpond.service import TransferTarget
 
@@ -69,7 +70,7 @@ async def place_payload(call: HttpCall[PayloadPath, PlaceQuery, None]) -> Payloa
 @operation(
     "PUT",
     "/topics/{topic}/payloads/{payload}",
-    rights=needs(WRITE_TOPIC),
+    rights=needs(WRITE_TOPIC, counts=PRODUCER_BYTE_RATE),
     parameters=PayloadPath,
     query=NoParameters,
     body=PAYLOAD,
@@ -94,7 +95,7 @@ async def upload_payload(
 @operation(
     "GET",
     "/topics/{topic}/payloads/{payload}",
-    rights=needs(READ_TOPIC),
+    rights=needs(READ_TOPIC, counts=CONSUMER_BYTE_RATE),
     parameters=PayloadPath,
     query=NoParameters,
     body=NO_BODY,

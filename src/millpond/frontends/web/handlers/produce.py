@@ -19,6 +19,7 @@ from millpond.frontends.web.schemas import (
     RequestStruct,
 )
 from millpond.frontends.web.site import Site
+from millpond.model.quotas import PRODUCER_BYTE_RATE
 from millpond.records import Record
 from millpond.security.requirements import needs
 from millpond.service import StoredMessage
@@ -68,7 +69,7 @@ class PartitionPath(RequestStruct, frozen=True):
 @operation(
     "POST",
     "/topics/{topic}/produce/{partition}",
-    rights=needs(WRITE_TOPIC),
+    rights=needs(WRITE_TOPIC, counts=PRODUCER_BYTE_RATE),
     parameters=PartitionPath,
     query=NoParameters,
     body=RECORDS,
@@ -90,7 +91,7 @@ async def produce_to_partition(
 @operation(
     "POST",
     "/topics/{topic}/produce",
-    rights=needs(WRITE_TOPIC),
+    rights=needs(WRITE_TOPIC, counts=PRODUCER_BYTE_RATE),
     parameters=TopicPath,
     query=NoParameters,
     body=RECORDS,

@@ -24,9 +24,11 @@ from millpond.frontends.web.schemas import (
     Shown,
 )
 from millpond.frontends.web.site import cancel_on_disconnect
+from millpond.model.quotas import CONSUMER_BYTE_RATE
 from millpond.queues import AckResult, Pulled, PullerName
 from millpond.queues.deadletters import is_public
 from millpond.security.requirements import needs
+from millpond.security.throttling import response_bytes_max
 
 encode = msgspec.json.Encoder().encode
 
@@ -34,7 +36,7 @@ encode = msgspec.json.Encoder().encode
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/pull",
-    rights=needs(READ_SUBSCRIPTION, READ_TOPIC, waits=True),
+    rights=needs(READ_SUBSCRIPTION, READ_TOPIC, waits=True, counts=CONSUMER_BYTE_RATE),
     parameters=SubscriptionPath,
     query=NoParameters,
     body=json_body(PullJson),
@@ -52,7 +54,7 @@ async def pull(call: HttpCall[SubscriptionPath, NoParameters, PullJson]) -> RawR
     pulling = call.site.services.pulling.pull(
         _name(call.path, asked.consumer),
         messages_max=asked.messages_max,
-        bytes_max=asked.bytes_max,
+        bytes_max=response_bytes_max(call.access, asked.bytes_max),
         wait_ms=asked.wait_ms,
     )
     pulled = await cancel_on_disconnect(call.receive, pulling)

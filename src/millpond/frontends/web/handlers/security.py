@@ -1,4 +1,4 @@
-"""Users, API tokens and ACLs: list, create, delete."""
+"""Users, API tokens, ACLs and quotas: list, create, alter, delete."""
 
 from itertools import groupby
 
@@ -6,7 +6,12 @@ from msgspec import UNSET, convert, structs
 
 from millpond.catalog.security import ApiToken
 from millpond.frontends.web.operations import NO_BODY, HttpCall, NoParameters, json_body, operation
-from millpond.frontends.web.rights import ALTER_CLUSTER, DESCRIBE_CLUSTER
+from millpond.frontends.web.rights import (
+    ALTER_CLUSTER,
+    ALTER_CLUSTER_CONFIGS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CLUSTER_CONFIGS,
+)
 from millpond.frontends.web.schemas import RequestStruct
 from millpond.frontends.web.security_schemas import (
     AclFilterQuery,
@@ -14,9 +19,14 @@ from millpond.frontends.web.security_schemas import (
     AclsJson,
     CreatedTokenJson,
     CredentialJson,
+    EndedSessionsJson,
     ListedAclsJson,
     NewTokenJson,
     PasswordJson,
+    QuotaAlterationJson,
+    QuotaAlterationsJson,
+    QuotaJson,
+    QuotasJson,
     TokenJson,
     TokensJson,
     UserJson,
@@ -25,6 +35,7 @@ from millpond.frontends.web.security_schemas import (
 from millpond.model.acl_texts import acl_of, filter_of, selects_all, text_of
 from millpond.model.acls import Acl, AclFilter
 from millpond.model.errors import InvalidRequest
+from millpond.model.quotas import QuotaEntity
 from millpond.security.requirements import needs
 
 
@@ -86,6 +97,20 @@ async def put_user(call: HttpCall[UserPath, NoParameters, PasswordJson]) -> None
 async def delete_user(call: HttpCall[UserPath, NoParameters, None]) -> None:
     """Delete the password of a user. Its tokens and ACLs are kept."""
     await call.site.services.security.delete_user(call.access, call.path.user)
+
+
+@operation(
+    "DELETE",
+    "/security/users/{user}/sessions",
+    rights=needs(ALTER_CLUSTER),
+    parameters=UserPath,
+    query=NoParameters,
+    body=NO_BODY,
+    returns={200: EndedSessionsJson},
+)
+async def end_sessions(call: HttpCall[UserPath, NoParameters, None]) -> EndedSessionsJson:
+    """End the browser sessions of a user, also of one who logs in at an identity provider."""
+    return EndedSessionsJson(await call.site.services.security.end_sessions(call.access, call.path.user))
 
 
 # -- tokens ---------------------------------------------------------------------------------------------------
@@ -192,6 +217,47 @@ async def delete_acls(call: HttpCall[NoParameters, AclFilterQuery, None]) -> Lis
     return ListedAclsJson([_acl(each) for each in deleted])
 
 
+# -- quotas ---------------------------------------------------------------------------------------------------
+
+
+@operation(
+    "GET",
+    "/security/quotas",
+    rights=needs(DESCRIBE_CLUSTER_CONFIGS),
+    parameters=NoParameters,
+    query=NoParameters,
+    body=NO_BODY,
+    returns={200: QuotasJson},
+)
+async def list_quotas(call: HttpCall[NoParameters, NoParameters, None]) -> QuotasJson:
+    """List the quotas, one entry for each user, client id, address or topic that has any."""
+    found = call.site.services.security.list_quotas(call.access)
+    return QuotasJson(
+        [
+            QuotaJson({each.key: each.value for each in quotas}, **_named(entity))
+            for entity, quotas in groupby(found, lambda each: each.entity)
+        ]
+    )
+
+
+@operation(
+    "PATCH",
+    "/security/quotas",
+    rights=needs(ALTER_CLUSTER_CONFIGS),
+    parameters=NoParameters,
+    query=NoParameters,
+    body=json_body(QuotaAlterationsJson),
+    returns={204: None},
+)
+async def alter_quotas(call: HttpCall[NoParameters, NoParameters, QuotaAlterationsJson]) -> None:
+    """Set and remove quotas, all or none. A client beyond its quota is served, and its next request is refused with
+    status 429 until its average is within the quota again."""
+    alterations = [(_entity(each), each.values) for each in call.body.alterations]
+    await call.site.services.security.alter_quotas(
+        call.access, alterations, validate_only=call.body.validate_only
+    )
+
+
 def _token(stored: ApiToken) -> TokenJson:
     return TokenJson(
         id=stored.id,
@@ -209,3 +275,12 @@ def _acl(acl: Acl) -> AclJson:
 
 def _filter(query: AclFilterQuery) -> AclFilter:
     return filter_of({name: value for name, value in structs.asdict(query).items() if value is not UNSET})
+
+
+def _named(entity: QuotaEntity) -> dict[str, str]:
+    return {name: value for name, value in entity._asdict().items() if value is not None}
+
+
+def _entity(given: QuotaAlterationJson) -> QuotaEntity:
+    names = (given.user, given.client_id, given.ip, given.topic)
+    return QuotaEntity(*(None if name is UNSET else name for name in names))

@@ -115,8 +115,8 @@ LOGOUT_BODY: Final[RequestBody[LogoutForm]] = RequestBody(
     error_statuses=(401,),
 )
 async def show_session(call: HttpCall[NoParameters, NoParameters, None]) -> RawResponse:
-    """Show who the client is, what it may do, and how it can log in. A browser whose session has ended is told to
-    forget its cookie."""
+    """Show who the client is, what it may do, and how it can log in. The response deletes the cookie
+    of a session that has ended."""
     site, shown = call.site, await _shown(call.site, call.access)
     headers = [NOT_STORED]
     if not call.access.identity.session and values_of(call.headers, SESSION, secure=site.is_secure):

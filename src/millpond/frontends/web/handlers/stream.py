@@ -20,7 +20,9 @@ from millpond.frontends.web.rights import READ_TOPIC
 from millpond.frontends.web.schemas import MessageJson, PartitionNumber, ProblemJson, RequestStruct, Shown
 from millpond.frontends.web.site import Site
 from millpond.model.errors import InvalidRequest, MillpondError
+from millpond.model.quotas import CONSUMER_BYTE_RATE
 from millpond.security.requirements import needs
+from millpond.security.throttling import response_bytes_max
 from millpond.service import OLDEST, PollRequest, PollResult
 
 NDJSON: Final = "application/x-ndjson"
@@ -71,7 +73,7 @@ SERVER_SENT_EVENTS = Form(
 @operation(
     "GET",
     "/topics/{topic}/stream",
-    rights=needs(READ_TOPIC),
+    rights=needs(READ_TOPIC, counts=CONSUMER_BYTE_RATE),
     parameters=TopicPath,
     query=StreamQuery,
     body=NO_BODY,
@@ -104,7 +106,7 @@ async def _request(call: HttpCall[TopicPath, StreamQuery, None]) -> PollRequest:
         topic=call.path.topic,
         positions=await _positions(call),
         messages_max=limits.stream_round_messages,
-        bytes_max=limits.stream_round_bytes,
+        bytes_max=response_bytes_max(call.access, limits.stream_round_bytes),
         committed=call.query.committed,
     )
 

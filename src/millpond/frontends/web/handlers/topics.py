@@ -19,7 +19,9 @@ from millpond.frontends.web.schemas import (
 )
 from millpond.model import topics as model
 from millpond.model.acls import AclOperation, ResourceType
+from millpond.security.access import Access
 from millpond.security.requirements import AnyOf, Needs, Shows, needs
+from millpond.service import Administration
 
 NOTE = (
     "The request named no number of partitions: a topic created here gets {count} (setting http_partitions), one "
@@ -55,7 +57,8 @@ async def create_topic(call: HttpCall[NoParameters, NoParameters, NewTopicJson])
     new = call.body
     services = call.site.services
     count = services.default_partitions if new.partitions is UNSET else new.partitions
-    made = topic_of(await services.administration.create_topic(new.name, count, new.configs))
+    created = await services.administration.create_topic(new.name, count, new.configs, access=call.access)
+    made = topic_of(created, call.access)
     note = NOTE.format(count=count) if new.partitions is UNSET else UNSET
     return CreatedTopicJson(made.name, made.id, made.partitions, made.created_at_ms, made.configs, note)
 
@@ -71,7 +74,9 @@ async def create_topic(call: HttpCall[NoParameters, NoParameters, NewTopicJson])
 )
 async def list_topics(call: HttpCall[NoParameters, NoParameters, None]) -> TopicsJson:
     """List the topics that the client may describe, by name."""
-    return TopicsJson([topic_of(each) for each in call.site.services.administration.topics(call.access)])
+    return TopicsJson(
+        [topic_of(each, call.access) for each in call.site.services.administration.topics(call.access)]
+    )
 
 
 @operation(
@@ -85,8 +90,10 @@ async def list_topics(call: HttpCall[NoParameters, NoParameters, None]) -> Topic
     error_statuses=(404,),
 )
 async def describe_topic(call: HttpCall[TopicPath, NoParameters, None]) -> TopicDetailsJson:
-    """Describe a topic: its partitions, and every config with the source of its value."""
+    """Describe a topic: its partitions, and every config with the source of its value. Without DESCRIBE_CONFIGS on the
+    topic, a client sees only the configs that limit what it may produce."""
     found = await call.site.services.administration.describe_topic(call.path.topic)
+    configs = Administration.visible_configs(call.access, found.topic.name, found.configs)
     return TopicDetailsJson(
         name=found.topic.name,
         id=_id_of(found.topic),
@@ -95,7 +102,7 @@ async def describe_topic(call: HttpCall[TopicPath, NoParameters, None]) -> Topic
             PartitionJson(each.partition, each.log_start, each.end_offset, each.size_bytes)
             for each in found.partitions
         ],
-        configs={name: ConfigJson(each.value, each.source.value) for name, each in found.configs.items()},
+        configs={name: ConfigJson(each.value, each.source.value) for name, each in configs.items()},
     )
 
 
@@ -116,8 +123,9 @@ async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson])
         call.path.topic,
         count=None if wanted.partitions is UNSET else wanted.partitions,
         changes=wanted.configs,
+        access=call.access,
     )
-    return topic_of(altered)
+    return topic_of(altered, call.access)
 
 
 @operation(
@@ -132,11 +140,12 @@ async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson])
 )
 async def delete_topic(call: HttpCall[TopicPath, NoParameters, None]) -> None:
     """Delete a topic and all its messages."""
-    await call.site.services.administration.delete_topic(call.path.topic)
+    await call.site.services.administration.delete_topic(call.path.topic, access=call.access)
 
 
-def topic_of(topic: model.Topic) -> TopicJson:
-    return TopicJson(topic.name, _id_of(topic), topic.partitions, topic.created_at, dict(topic.overrides))
+def topic_of(topic: model.Topic, access: Access) -> TopicJson:
+    configs = Administration.visible_configs(access, topic.name, topic.overrides)
+    return TopicJson(topic.name, _id_of(topic), topic.partitions, topic.created_at, configs)
 
 
 def _id_of(topic: model.Topic) -> str:

@@ -1,0 +1,141 @@
+"""The topic `__audit`: the events of the audit log as JSON, one message each, which the broker itself writes.
+
+Events wait in a bounded queue and are written in the background, so no request waits for them. When the queue is full,
+new events are counted and left out, and the topic says how many. What this module does itself is no event.
+"""
+
+import asyncio
+import json
+import logging
+from collections import deque
+from datetime import UTC, datetime
+from typing import Final
+
+from millpond.catalog.database import CatalogTransaction
+from millpond.log import Log
+from millpond.model.errors import MillpondError, TopicExists, UnknownTopic
+from millpond.model.ids import TopicPartition
+from millpond.model.topics import Topic
+from millpond.observability.metrics import SecurityMetrics
+from millpond.records import Record, build_batch
+from millpond.security.audit import AUDIT_TOPIC, DROPPED, FAILURE, AuditEvent, broker_principal
+
+QUEUED_MAX: Final = 10_000
+"""Events that wait to be written. Further ones are dropped, and counted."""
+EVENTS_PER_BATCH_MAX: Final = 200
+TEXT_CHARS_MAX: Final = 1_000
+"""Longer values of an event are cut."""
+RETRY_DELAY_S: Final = 1.0
+PARTITIONS: Final = 1
+"""All events of a cluster are in one order."""
+
+logger = logging.getLogger(__name__)
+
+
+class AuditTopic:
+    """Call `open` before clients are served, `run` afterwards, and `close` before the log stops. Lives on one event
+    loop."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        node_id: int,
+        retention_ms: int,
+        metrics: SecurityMetrics,
+        queued_max: int = QUEUED_MAX,
+    ) -> None:
+        self._log = log
+        self._node_id = node_id
+        self._configs = {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+        self._metrics = metrics
+        self._queued_max = queued_max
+        self._queue: deque[AuditEvent] = deque()
+        self._dropped = 0
+        self._news = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    def add(self, event: AuditEvent) -> None:
+        """Never blocks, and never fails."""
+        if len(self._queue) >= self._queued_max:
+            self._dropped += 1
+            self._metrics.audit_dropped.inc()
+            return
+        self._queue.append(event)
+        self._news.set()
+
+    async def open(self) -> None:
+        """Create the topic, or give it the retention of the settings."""
+        topic = await self._topic()
+        changes = {name: value for name, value in self._configs.items() if topic.overrides.get(name) != value}
+        if changes:
+            await self._log.alter_config(AUDIT_TOPIC, changes)
+
+    async def run(self) -> None:
+        while True:
+            await self._news.wait()
+            if await self._try_write_all():
+                self._news.clear()
+            else:
+                await asyncio.sleep(RETRY_DELAY_S)
+
+    async def close(self) -> None:
+        """Write what is queued, if possible."""
+        await self._try_write_all()
+
+    async def _try_write_all(self) -> bool:
+        """Returns False if it must be tried again. The events stay in the queue until they are written."""
+        try:
+            async with self._writing:
+                while self._queue:
+                    await self._write_some()
+        except MillpondError as error:
+            logger.warning("writing the audit topic failed; will retry", extra={"error": str(error)})
+            return False
+        return True
+
+    async def _write_some(self) -> None:
+        events = [self._queue[index] for index in range(min(len(self._queue), EVENTS_PER_BATCH_MAX))]
+        dropped = self._dropped
+        if dropped:
+            events.append(self._dropped_event(events[-1].time_ms, dropped))
+        topic = await self._topic()
+        records = [Record(value=_encoded(event, self._node_id), timestamp=event.time_ms) for event in events]
+        await self._log.append_jointly({TopicPartition(topic.id, 0): build_batch(records)}, _no_operation)
+        self._dropped -= dropped
+        for _ in range(len(events) - bool(dropped)):
+            self._queue.popleft()
+
+    async def _topic(self) -> Topic:
+        try:
+            return await self._log.topic(AUDIT_TOPIC)
+        except UnknownTopic:
+            pass
+        try:
+            return await self._log.create_topic(AUDIT_TOPIC, PARTITIONS, self._configs)
+        except TopicExists:  # another broker has created it
+            await self._log.refresh()
+            return await self._log.topic(AUDIT_TOPIC)
+
+    def _dropped_event(self, time_ms: int, count: int) -> AuditEvent:
+        principal = str(broker_principal(self._node_id))
+        return AuditEvent(time_ms, DROPPED, principal, "", str(count), FAILURE)
+
+
+def _encoded(event: AuditEvent, node_id: int) -> bytes:
+    moment = datetime.fromtimestamp(event.time_ms / 1000, UTC)
+    values = {
+        "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "event": event.event,
+        "principal": event.principal,
+        "address": event.address,
+        "resource": event.resource[:TEXT_CHARS_MAX],
+        "outcome": event.outcome,
+        **{name: value[:TEXT_CHARS_MAX] for name, value in event.details.items()},
+        "broker": node_id,
+    }
+    return json.dumps(values).encode()
+
+
+def _no_operation(_: CatalogTransaction) -> None:
+    """`append_jointly` appends to the partition whichever broker owns it. Nothing else is in its commit."""
