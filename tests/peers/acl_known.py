@@ -66,11 +66,9 @@ EXPECTED: Final = (
     Expected(
         "produce to * in transaction ab/*", "INVALID_PRODUCER_ID_MAPPING", "INVALID_TXN_STATE", NOT_EXISTING
     ),
-    Expected(
-        "commit offset of * in transaction ab/*",
-        "INVALID_PRODUCER_ID_MAPPING",
-        "UNKNOWN_MEMBER_ID",
-        NOT_EXISTING,
+    *(
+        Expected("commit offset of * in transaction ab/*", "INVALID_PRODUCER_ID_MAPPING", ours, NOT_EXISTING)
+        for ours in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION")
     ),
 )
 

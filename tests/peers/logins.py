@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.clients.process import BrokerProcess
-from tests.clients.sasl_clients import PASSWORD, start
+from tests.clients.secured_clients import PASSWORD, start
 from tests.tls import A_YEAR, AN_HOUR, NOW, Pki
 from tests.unit.security import issuer
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from peers.server import free_port
-from tests.clients.sasl_clients import PASSWORD, start
+from tests.clients.secured_clients import PASSWORD, start
 from tests.peers.support import available, shows
 from tests.tls import Pki
 
