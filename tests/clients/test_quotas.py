@@ -6,7 +6,7 @@ from contextlib import closing
 
 import confluent_kafka
 import pytest
-from tests.clients.sasl_clients import SECONDS_MAX, TOPIC, AioKafka, Confluent, KafkaPython, start
+from tests.clients.secured_clients import CLIENTS, SECONDS_MAX, TOPIC, Confluent, Login, start
 from tests.unit.frontends.kafka.secured import log_in
 from tests.unit.frontends.kafka.wire import Client
 
@@ -20,6 +20,7 @@ from millpond.protocol.messages.quotas import (
 RATE = 80_000.0
 """A message of `VALUE` alone exceeds it, however long the broker was idle."""
 VALUE = bytes(150_000)
+ALICE, ADMIN = Login("SCRAM-SHA-256"), Login("SCRAM-SHA-256", user="admin")
 
 
 async def set_quotas(address, **values):
@@ -37,7 +38,7 @@ async def set_quotas(address, **values):
 def server(tmp_path_factory):
     broker = start(tmp_path_factory.mktemp("throttled"))
     asyncio.run(set_quotas(broker.address, producer_byte_rate=RATE, consumer_byte_rate=RATE))
-    with closing(Confluent(broker.address, "SCRAM-SHA-256", user="admin")) as admin:
+    with closing(Confluent(broker.address, ADMIN)) as admin:
         assert admin.send(TOPIC, VALUE) == 0
     yield broker
     broker.stop()
@@ -45,14 +46,14 @@ def server(tmp_path_factory):
 
 def test_consumers_beyond_their_quota_read_everything(server):
     """They share the quota, so that the later ones first get empty responses."""
-    for kind in (Confluent, KafkaPython, AioKafka):
-        with closing(kind(server.address, "SCRAM-SHA-256")) as client:
+    for kind in CLIENTS:
+        with closing(kind(server.address, ALICE)) as client:
             assert client.read(TOPIC, 1) == [VALUE], kind
 
 
 def test_librdkafka_is_told_to_wait(server):
     waits = []
-    config = Confluent(server.address, "SCRAM-SHA-256").config | {"throttle_cb": waits.append}
+    config = Confluent(server.address, ALICE).config | {"throttle_cb": waits.append}
     producer, errors = confluent_kafka.Producer(config), []
     producer.produce(TOPIC, VALUE, on_delivery=lambda error, _: errors.append(error))
     give_up = time.monotonic() + SECONDS_MAX
