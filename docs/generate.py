@@ -167,7 +167,7 @@ SECURITY_LIMITS = {
         Limit("Size of the salt of a stored password", "security.scram.SALT_BYTES_MAX", "bytes"),
         Limit("Length of the name of a user", "security.names.USER_CHARS_MAX", "characters"),
         Limit("Length of a name in a certificate or JWT", "security.names.NAME_CHARS_MAX", "characters"),
-        Limit("Size of a JWT", "security.jwt.TOKEN_BYTES_MAX", "bytes"),
+        Limit("Size of a JWT", "security.limits.TOKEN_BYTES_MAX", "bytes"),
         Limit("Difference of clocks that a JWT may have", "security.jwt.SKEW_MS", "ms"),
         Limit("Latest expiry of a JWT, in seconds since 1970", "security.jwt.SECONDS_MAX"),
         Limit("Size of a JWK set", "security.jwks.SET_BYTES_MAX", "bytes"),

@@ -21,9 +21,9 @@ from millpond.model.clock import Clock
 from millpond.model.errors import AuthenticationFailed
 from millpond.security.identity import Identity
 from millpond.security.jwks import ALGORITHMS
+from millpond.security.limits import TOKEN_BYTES_MAX
 from millpond.security.names import user_principal
 
-TOKEN_BYTES_MAX: Final = 16 * 1024
 SKEW_MS: Final = 30_000
 """How much the clocks of the issuer and of a broker may differ. A token is valid this much longer."""
 SECONDS_MAX: Final = 253_402_300_799

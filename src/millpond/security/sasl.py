@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from millpond.model.errors import AuthenticationFailed
 from millpond.security.identity import Identity, password_identity
-from millpond.security.jwt import TOKEN_BYTES_MAX
+from millpond.security.limits import TOKEN_BYTES_MAX
 from millpond.security.plain import UserPassword, parse_plain
 from millpond.security.scram import ScramExchange
 
