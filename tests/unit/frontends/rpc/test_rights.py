@@ -160,12 +160,6 @@ RIGHTS = {
 CHECKED = [each for each, rights in RIGHTS.items() if rights]
 
 
-async def one_by_one(messages):
-    for each in messages:
-        yield each
-        await asyncio.sleep(0)
-
-
 class Sending:
     """The requests of a stream. The first one is sent at once if the client authenticates, each other one when there
     is a response: gRPC's client reports an error of its own if it writes while the server refuses the call."""
@@ -395,7 +389,8 @@ async def test_health_is_public(wire):
 async def reflect(wire, *metadata):
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     stub = reflection_pb2_grpc.ServerReflectionStub(wire.channel)
-    return [each async for each in stub.ServerReflectionInfo(one_by_one([request]), metadata=metadata)]
+    requests = Sending([request], at_once=bool(metadata))
+    return [each async for each in stub.ServerReflectionInfo(requests, metadata=metadata)]
 
 
 async def test_only_clients_that_have_authenticated_may_use_reflection(secured, wire):
@@ -411,7 +406,7 @@ async def test_only_clients_that_have_authenticated_may_use_reflection(secured, 
 async def test_only_clients_that_have_authenticated_learn_which_methods_exist(secured, wire, path, kind):
     async def code(*metadata):
         call = getattr(wire.channel, kind)(path)
-        given = one_by_one([b""]) if kind.startswith("stream") else b""
+        given = Sending([b""], at_once=False) if kind.startswith("stream") else b""
         return await call(given, metadata=metadata).code()
 
     assert await code() is UNAUTHENTICATED
