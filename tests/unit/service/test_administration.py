@@ -57,7 +57,8 @@ async def test_create_describe_and_delete(broker, admin):
 
 async def test_alter_partitions_and_configs(admin):
     await admin.create_topic("t", 2, {"retention.ms": "1000"}, access=OPEN_ACCESS)
-    assert (await admin.alter_topic("t", count=4, changes={"max.message.bytes": "5000"}, access=OPEN_ACCESS)).partitions == 4
+    changes = {"max.message.bytes": "5000"}
+    assert (await admin.alter_topic("t", count=4, changes=changes, access=OPEN_ACCESS)).partitions == 4
     topic = await admin.alter_topic("t", changes={"retention.ms": None}, access=OPEN_ACCESS)
     assert topic.overrides == {"max.message.bytes": "5000"}
     assert (await admin.alter_topic("t", count=4, access=OPEN_ACCESS)).partitions == 4
