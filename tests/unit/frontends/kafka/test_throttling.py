@@ -10,9 +10,8 @@ from tests.unit.frontends.kafka.wire import Client
 
 from millpond.frontends.kafka import rights as r
 from millpond.frontends.kafka.throttling import RequestUse, measured
-from millpond.model.quotas import (
-    QuotaEntity,
-)
+from millpond.log import topic_quotas
+from millpond.model.quotas import QuotaEntity
 from millpond.protocol import ErrorCode, encode_request
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -28,9 +27,10 @@ from millpond.protocol.messages.topics import (
 from millpond.testing import SimulatedClock, running_broker
 
 RATE = 10
-"""Bytes a second: every request exceeds it."""
+"""Bytes a second: every request exceeds it, for about ten seconds, much less than a client waits for its answer."""
 METADATA = 9
 PATIENCE_S = 60
+LATER_S = 86_400
 
 
 class Throttled:
@@ -71,7 +71,8 @@ async def until(condition):
 
 
 @pytest.fixture
-async def throttled(loop_time):
+async def throttled(loop_time, monkeypatch):
+    monkeypatch.setattr(topic_quotas, "REFRESH_S", LATER_S)  # only tests refresh them
     clock = SimulatedClock()
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(running_broker(kafka=True, clock=clock, **SETTINGS))
@@ -271,10 +272,13 @@ async def test_the_connections_of_an_address_are_limited_before_they_authenticat
 async def test_a_connection_that_comes_too_fast_is_read_later(throttled):
     await throttled.limit((None, None, "127.0.0.1"), connection_creation_rate=1)
     await throttled.connected()
+    for _ in range(4):  # a delay that a machine which stands still does not reach
+        throttled.broker.interfaces._addresses.admit("127.0.0.1")
+        throttled.broker.interfaces._addresses.forget("127.0.0.1")
     task = asyncio.create_task(throttled.connected("bob"))
     await until(lambda: any(each.is_muted for each in throttled.connections))
     assert not task.done()
-    throttled.loop_time.advance(1.001)
+    throttled.loop_time.advance(5.001)
     assert (await (await task).send(MetadataRequest(topics=[]), METADATA)).controller_id >= 0
 
 
