@@ -274,7 +274,7 @@ async def test_tls_on_a_plain_port_is_closed_and_others_are_served(pki):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await asyncio.open_connection(host, int(port), ssl=context, ssl_handshake_timeout=GIVE_UP_S)
         await check_served(cluster)
-        async with httpx.AsyncClient() as web:
+        async with httpx.AsyncClient(timeout=60) as web:
             answer = await web.get(f"http://{cluster.broker.listeners['http']}/healthz")
             assert answer.status_code == 200
 
