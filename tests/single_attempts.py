@@ -9,4 +9,4 @@ from millpond.client.calls import Pauses
 
 def without_retries() -> contextlib.AbstractContextManager[object]:
     """The pause before a second attempt would be longer than any timeout."""
-    return mock.patch.object(Pauses, "take", lambda *_: math.inf)
+    return mock.patch.object(Pauses, "take", return_value=math.inf)
