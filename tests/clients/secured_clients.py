@@ -303,8 +303,9 @@ class KafkaPython:
             place = kafka_python.kafka.TopicPartition(topic, 0)
             consumer.assign([place])
             consumer.seek(place, 0)
-            found = []
+            found, give_up = [], time.monotonic() + SECONDS_MAX
             while len(found) < count:
+                assert time.monotonic() < give_up, found
                 found += consumer.poll(timeout_ms=5_000, max_records=count).get(place, [])
             return [each.value for each in found]
 

@@ -17,7 +17,7 @@ from millpond.protocol.messages.quotas import (
     QuotaOperation,
 )
 
-RATE = 80_000.0
+RATE = 140_000.0
 """A message of `VALUE` alone exceeds it, however long the broker was idle."""
 VALUE = bytes(150_000)
 ALICE, ADMIN = Login("SCRAM-SHA-256"), Login("SCRAM-SHA-256", user="admin")
