@@ -9,7 +9,7 @@ from tests.unit.frontends.kafka.secured import ADMIN, SETTINGS, Cluster
 from tests.unit.frontends.kafka.wire import Client
 
 from millpond.frontends.kafka import rights as r
-from millpond.frontends.kafka.throttling import RequestUse, measured
+from millpond.frontends.kafka.throttling import Mute, RequestUse, measured
 from millpond.log import topic_quotas
 from millpond.model.quotas import QuotaEntity
 from millpond.protocol import ErrorCode, encode_request
@@ -294,6 +294,19 @@ async def test_a_produce_to_a_topic_that_has_stored_its_quota_is_refused(throttl
     admin = await throttled.connected(ADMIN.name)
     listed = await admin.send(DescribeClientQuotasRequest(components=[], strict=False), 1)
     assert listed.entries == []
+
+
+async def test_a_longer_delay_extends_the_time_and_a_shorter_one_does_not(loop_time):
+    ended = []
+    mute = Mute(asyncio.get_running_loop(), lambda: ended.append(True))
+    for delay_ms in (50_000, 3_600_000, 10):
+        mute.extend(delay_ms)
+    for advance_s, is_over in ((3_500, False), (101, True)):
+        loop_time.advance(advance_s)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (mute.is_on, bool(ended)) == (not is_over, is_over)
+    assert ended == [True]
 
 
 # -- the time of a handler ------------------------------------------------------------------------------------
