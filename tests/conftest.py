@@ -22,6 +22,8 @@ FIGURES = pytest.StashKey[list[str]]()
 HERE = Path(__file__).parent
 SPARK = ("tests/spark/", "tests/faults/spark/")
 OWN_SPARK_SESSION = ("tests/faults/spark/sink/test_kills.py", "tests/faults/spark/test_clusters.py")
+OWN_BROKER_PROCESS = ("tests/unit/cli/test_security_snippets.py",)
+"""Files whose tests share a broker that takes longer to start than most of them."""
 FAULTS = HERE / "faults"
 SPARK_FOLDERS = (HERE / "spark", FAULTS / "spark")
 FREE_PORTS = {f"MILLPOND_{interface}_LISTEN": "127.0.0.1:0" for interface in ("KAFKA", "GRPC", "HTTP")}
@@ -64,13 +66,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """The tests that share a Spark session go to one process, the others to whichever is free. By path: pytest-xdist
-    3.8 silently loses the groups of its own mark with pytest 9.2 (pytest-dev/pytest-xdist#1386)."""
+    """The tests that share a Spark session go to one process, and so do those of each file in `OWN_BROKER_PROCESS`; the
+    others to any that is free. By path: pytest-xdist 3.8 silently loses the groups of its own mark with pytest 9.2
+    (pytest-dev/pytest-xdist#1386)."""
     from xdist.scheduler import LoadScopeScheduling
 
     class OneSpark(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             shares = nodeid.startswith(SPARK) and not nodeid.startswith(OWN_SPARK_SESSION)
+            if nodeid.startswith(OWN_BROKER_PROCESS):
+                return nodeid.partition("::")[0]
             return "spark" if shares else nodeid
 
     return OneSpark(config, log) if config.getvalue("dist") == "loadgroup" else None

@@ -8,6 +8,7 @@ import selectors
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass
@@ -277,6 +278,8 @@ class KafkaPython:
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
+            watchdog = threading.Timer(SECONDS_MAX, process.kill)
+            watchdog.start()
             try:
                 process.stdin.write(json.dumps({"config": self.config, "token": self._token}))
                 process.stdin.close()
@@ -286,6 +289,7 @@ class KafkaPython:
                     if self._refusal in line:
                         raise Refused
             finally:
+                watchdog.cancel()
                 process.kill()
         raise AssertionError("kafka-python was not refused:\n" + "".join(said))
 
@@ -303,8 +307,9 @@ class KafkaPython:
             place = kafka_python.kafka.TopicPartition(topic, 0)
             consumer.assign([place])
             consumer.seek(place, 0)
-            found = []
+            found, give_up = [], time.monotonic() + SECONDS_MAX
             while len(found) < count:
+                assert time.monotonic() < give_up, found
                 found += consumer.poll(timeout_ms=5_000, max_records=count).get(place, [])
             return [each.value for each in found]
 

@@ -216,7 +216,7 @@ async def test_groups_are_listed_and_described_from_any_broker(near, orders):
     for group in groups:
         async with AsyncConsumer(orders, group=group, address=near.addresses("grpc")[0]) as consumer:
             await consumer.poll(1.0)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         for broker in near.brokers:
             async with AsyncAdmin(address=broker.listeners["grpc"]) as admin:
                 assert [each.name for each in await admin.list_groups()] == groups
@@ -242,7 +242,7 @@ async def test_a_topic_made_on_one_broker_is_there_for_clients_of_all_at_once(ne
 
 async def test_a_broker_that_has_not_heard_of_a_topic_looks_before_it_refuses(tmp_path):
     """Without gRPC the brokers cannot tell each other anything: each looks by itself, now and then."""
-    async with near_brokers(tmp_path, 2, grpc_listen="") as near, httpx.AsyncClient() as http:
+    async with near_brokers(tmp_path, 2, grpc_listen="") as near, httpx.AsyncClient(timeout=60) as http:
         maker, other = near.brokers
         topics = f"http://{other.listeners['http']}/topics"
         consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=other.listeners["kafka"])
@@ -378,7 +378,7 @@ async def test_a_client_with_several_addresses_needs_one_that_answers(near, orde
 
 
 async def test_http_sends_a_client_to_the_owner_with_307(near, orders):
-    async with httpx.AsyncClient(follow_redirects=True) as http:
+    async with httpx.AsyncClient(follow_redirects=True, timeout=60) as http:
         for number in range(PARTITIONS):
             for broker in near.brokers:
                 url = f"http://{broker.listeners['http']}/topics/{orders}/fetch/{number}"
@@ -392,7 +392,7 @@ async def test_http_sends_a_client_to_the_owner_with_307(near, orders):
 
 async def test_messages_without_a_key_stay_with_the_broker_that_was_asked(near, orders):
     """It has partitions of its own: a client that was sent to an owner would be sent on from there."""
-    async with httpx.AsyncClient(follow_redirects=False) as http:
+    async with httpx.AsyncClient(follow_redirects=False, timeout=60) as http:
         for broker in near.brokers:
             for _ in range(PARTITIONS):
                 answer = await http.post(
@@ -415,7 +415,7 @@ async def test_one_request_with_messages_for_all_brokers_is_stored_whole_and_see
         for number in range(PARTITIONS)
     }
     keyed = [{"key": f"k{number}", "value": f"v{number}"} for number in range(60)]
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         url = f"http://{near.addresses('http')[through]}/topics/{orders}/produce"
         answer = await http.post(url, json={"messages": keyed})
     assert answer.status_code == 200, answer.text
@@ -438,7 +438,7 @@ async def test_a_pull_says_where_the_rest_is_and_all_of_them_together_are_comple
         await admin.create_subscription(orders, "jobs")
     path = f"/topics/{orders}/subscriptions/jobs"
     found, turns = [], Counter()
-    async with httpx.AsyncClient(follow_redirects=True) as http:
+    async with httpx.AsyncClient(follow_redirects=True, timeout=60) as http:
         asked, wanted = set(), {near.addresses("http")[1]}
         async with asyncio.timeout(SECONDS_MAX):
             while wanted - asked or len(found) < len(values):
@@ -465,7 +465,7 @@ async def test_a_pull_from_a_broker_without_partitions_is_sent_to_one_that_has_s
     await near.settled()
     await near.brokers[0].queues.create("small", "jobs")
     idle = next(each for each in near.brokers if each is not near.owner("small", 0))
-    async with httpx.AsyncClient(follow_redirects=False) as http:
+    async with httpx.AsyncClient(follow_redirects=False, timeout=60) as http:
         url = f"http://{idle.listeners['http']}/topics/small/subscriptions/jobs/pull"
         answer = await http.post(url, json={"consumer": "c"})
     assert answer.status_code == 307
@@ -556,7 +556,7 @@ async def test_draining_and_its_undoing_over_the_client_library(near, orders):
 
 
 async def test_http_shows_the_cluster_as_any_broker_sees_it(near, orders):
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         for broker in near.brokers:
             found = (await http.get(f"http://{broker.listeners['http']}/cluster")).json()
             assert [each["partitions"] for each in found["brokers"]] == [2, 2, 2]

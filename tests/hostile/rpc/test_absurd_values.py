@@ -3,6 +3,7 @@
 Each is answered or refused, with a status that somebody foresaw; and so are the same bytes when some are changed.
 """
 
+import math
 import random
 
 import grpc
@@ -47,6 +48,7 @@ INTEGERS = {
     FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
     FieldDescriptor.TYPE_ENUM: (0, 2**31 - 1),
 }
+DOUBLES = (0.0, -0.0, -1.0, 0.5, 5e-324, 2.0**53, 2.0**53 + 2, 2.0**63, 1e308, math.inf, -math.inf, math.nan)
 
 
 def numbers(least, most):
@@ -63,6 +65,8 @@ def values(field):
         return st.sampled_from(PAYLOADS)
     if field.type == FieldDescriptor.TYPE_BOOL:
         return st.booleans()
+    if field.type == FieldDescriptor.TYPE_DOUBLE:
+        return st.sampled_from(DOUBLES) | st.floats()
     return numbers(*INTEGERS[field.type])
 
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.hostile.security.attacks import ATTACKS
+from tests.single_attempts import without_retries
 from tests.tls import A_YEAR, NOW, Pki, close
 from tests.unit.frontends.kafka.secured import PASSWORD, SETTINGS, Cluster, authenticate, log_in, shake
 from tests.unit.frontends.kafka.wire import Client
@@ -252,13 +253,14 @@ async def test_early_data_is_not_accepted(pki, tmp_path):
     early.write_bytes(b"early")
     async with encrypted(pki) as cluster:
         first = await openssl(cluster, "-tls1_3", "-sess_out", str(session), "-ign_eof", sent=b"\0\0\0\1x")
-        assert "Max Early Data: 0" in first or not session.exists()
-        assert not re.search(r"Max Early Data: [1-9]", first)
-        if session.exists():
-            second = await openssl(
-                cluster, "-tls1_3", "-sess_in", str(session), "-early_data", str(early), sent=b"Q\n"
-            )
-            assert "Early data was accepted" not in second
+        assert "TLSv1.3" in first
+        assert session.exists(), "without a session there is nothing to resume"
+        assert "Max Early Data: 0" in first
+        second = await openssl(
+            cluster, "-tls1_3", "-sess_in", str(session), "-early_data", str(early), sent=b"Q\n"
+        )
+        assert "TLSv1.3" in second
+        assert "Early data was accepted" not in second
 
 
 async def open_tls(cluster, pki, client_files=None):
@@ -274,7 +276,7 @@ async def test_tls_on_a_plain_port_is_closed_and_others_are_served(pki):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await asyncio.open_connection(host, int(port), ssl=context, ssl_handshake_timeout=GIVE_UP_S)
         await check_served(cluster)
-        async with httpx.AsyncClient() as web:
+        async with httpx.AsyncClient(timeout=GIVE_UP_S) as web:
             answer = await web.get(f"http://{cluster.broker.listeners['http']}/healthz")
             assert answer.status_code == 200
 
@@ -289,8 +291,8 @@ async def test_a_certificate_of_another_host_is_refused_by_clients(pki, caplog):
             await open_tls(cluster, pki)
         address = cluster.broker.listeners["grpc"]
         proof = {"tls": str(pki.ca_path), "username": "a", "password": "b"}
-        async with AsyncAdmin(address=address, timeout=2, **proof) as admin:
-            with pytest.raises(MillpondError, match="another host name"):
+        async with AsyncAdmin(address=address, timeout=GIVE_UP_S, **proof) as admin:
+            with without_retries(), pytest.raises(MillpondError, match="another host name"):
                 await admin.list_topics()
         assert "authentication failed" not in caplog.messages
 
@@ -314,6 +316,8 @@ async def served(cluster, pki, client_files):
         client._writer = writer
         answer = await client.send(ApiVersionsRequest(), 0)
         return answer.error_code == 0
+    except TimeoutError:  # an OSError, and no refusal
+        raise
     except (OSError, EOFError):
         return False
     finally:

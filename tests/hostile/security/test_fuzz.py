@@ -1,4 +1,5 @@
-"""A few thousand of the messages of `fuzz.py`, the same ones each time."""
+"""A few thousand random and damaged SASL and ACL messages: those that `fuzz.py` makes from one seed, so that each run
+tries the same ones. Each is read, or refused with an error that clients can receive."""
 
 from tests.hostile.security.fuzz import Fuzzer
 from tests.unit.security.issuer import jwks

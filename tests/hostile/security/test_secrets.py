@@ -28,6 +28,7 @@ from millpond.client import AsyncAdmin
 from millpond.model.errors import MillpondError
 from millpond.observability.logs import JsonFormatter, TextFormatter
 from millpond.protocol.messages.scram import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
+from millpond.security import gate, view
 from millpond.security.tls import ServerTls
 from millpond.security.tls_files import InvalidCertificate
 from millpond.stubs import admin_pb2
@@ -39,6 +40,8 @@ AS_NAME = "typed-1nto-the-wrong-field"
 NEW, SALTED = "n3w-pa55word", "s4lted-pa55word"
 CATALOG = "c4talog-pa55word"
 COOKIE = "s3ssion-of-a-browser"
+SESSION = "millpond-session"
+"""The name of the cookie without TLS."""
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
 PATIENCE_S = 120
 
@@ -128,7 +131,9 @@ def test_the_search_finds_every_form():
     assert secrets.shown_in("nothing") == []
 
 
-async def test_no_secret_is_shown_anywhere(tmp_path):
+async def test_no_secret_is_shown_anywhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(gate, "FAILURE_DELAY_S", 0)
+    monkeypatch.setattr(view, "CATCH_UP_S", 0)
     secrets, printed = Secrets(), Printed()
     secrets.add("right password", RIGHT, f"alice:{RIGHT}")
     secrets.add("wrong password", WRONG, f"alice:{WRONG}")
@@ -212,9 +217,9 @@ async def over_http(broker, jwts, secrets, printed):
             f"Digest {WRONG}",
         ]
         for proof in proofs:
-            for path in ("/topics", "/topics/absent", "/metrics", "/security/users", "/absent"):
+            for path in ("/topics", "/security/users", "/absent"):
                 await call("GET", path, {"authorization": proof})
-        await call("GET", "/topics", {"cookie": f"__Host-millpond-session={COOKIE}"})
+        await with_a_session(client, call, secrets, printed)
         for body in (
             {"password": NEW},
             {"password": [NEW]},
@@ -229,6 +234,33 @@ async def over_http(broker, jwts, secrets, printed):
         await call("DELETE", f"/security/tokens/{quote(wrong_token)}", admin)
         for path in ("/metrics", "/openapi.json", "/security/users", "/security/tokens", "/cluster", "/"):
             assert (await call("GET", path, admin)).status_code == 200
+
+
+async def with_a_session(client, call, secrets, printed):
+    """The session is shown once, in the cookie; and the token of its forms to those who have the cookie."""
+    for body in ({"username": "alice", "password": WRONG}, {"username": AS_NAME, "password": WRONG}):
+        assert (await call("POST", "/session", {}, json=body)).status_code == 401
+    opened = await client.post("/session", json={"username": "alice", "password": RIGHT})
+    session, form_token = opened.cookies[SESSION], opened.json()["csrf_token"]
+    client.cookies.clear()
+    damaged = session[:-6] + "aaaaaa"
+    secrets.add("session", session)
+    secrets.add("token of forms", form_token)
+    secrets.add("damaged session", damaged)
+    shown = f"{opened.headers} {opened.text}"
+    assert (shown.count(session), shown.count(form_token)) == (1, 1)
+    printed.add("response over HTTP", shown.replace(session, "").replace(form_token, ""))
+    for value, status in ((session, 200), (damaged, 401), (COOKIE, 401)):
+        cookie = {"cookie": f"{SESSION}={value}"}
+        assert (await call("GET", "/topics", cookie)).status_code == status
+        assert (await call("GET", "/security/users", cookie)).status_code >= 400
+    own = {"cookie": f"{SESSION}={session}"}
+    by_script = {**own, "x-millpond-request": "1"}
+    await call("PUT", "/security/users/bob", by_script, json={"password": NEW})
+    for given, status in ((form_token[:-6] + "aaaaaa", 403), (form_token, 303)):
+        answer = await call("POST", "/session/logout", own, data={"csrf_token": given})
+        assert answer.status_code == status
+    assert (await call("GET", "/topics", own)).status_code == 401
 
 
 async def over_grpc(broker, jwts, secrets, printed):
@@ -305,23 +337,25 @@ async def on_the_command_line(broker, folder, printed):
     right, wrong = file("right", RIGHT), file("wrong", WRONG)
     admin = {"MILLPOND_USERNAME": "admin", "MILLPOND_PASSWORD_FILE": file("admin", ADMIN)}
     new = file("new", NEW)
-    config = str(folder / "contexts.toml")
+    config = str(folder / "config")
 
     def run(*arguments, env):
-        variables = {"MILLPOND_ADDRESS": broker.listeners["grpc"], "MILLPOND_CONTEXTS": config, **env}
+        variables = {"MILLPOND_ADDRESS": broker.listeners["grpc"], "XDG_CONFIG_HOME": config, **env}
         done = CliRunner().invoke(cli, arguments, env=variables, prog_name="millpond")
         printed.add("command", f"{arguments} {done.output} {done.stderr} {done.exception!r}")
         return done.exit_code
 
-    for env in (
-        {"MILLPOND_USERNAME": "alice", "MILLPOND_PASSWORD_FILE": right},
-        {"MILLPOND_USERNAME": "alice", "MILLPOND_PASSWORD_FILE": wrong},
-        {"MILLPOND_USERNAME": "alice", "MILLPOND_PASSWORD": WRONG},
-        {"MILLPOND_TOKEN_FILE": wrong},
-        {"MILLPOND_TOKEN": WRONG},
+    stored = ("context", "set", "alice", "--username", "alice", "--password-file", right)
+    assert await asyncio.to_thread(run, *stored, env={}) == 0
+    for env, codes in (
+        ({"MILLPOND_USERNAME": "alice", "MILLPOND_PASSWORD_FILE": right}, [0, 1, 0]),
+        ({"MILLPOND_USERNAME": "alice", "MILLPOND_PASSWORD_FILE": wrong}, [1, 1, 0]),
+        ({"MILLPOND_USERNAME": "alice", "MILLPOND_PASSWORD": WRONG}, [1, 1, 0]),
+        ({"MILLPOND_TOKEN_FILE": wrong}, [1, 1, 0]),
+        ({"MILLPOND_TOKEN": WRONG}, [1, 1, 0]),
     ):
-        for command in (("topic", "list"), ("user", "list", "--json"), ("context", "show", "--json")):
-            await asyncio.to_thread(run, *command, env=env)
+        commands = (("topic", "list"), ("user", "list", "--json"), ("context", "show", "alice", "--json"))
+        assert [await asyncio.to_thread(run, *command, env=env) for command in commands] == codes, env
     assert await asyncio.to_thread(run, "user", "set", "eve", "--new-password-file", new, env=admin) == 0
     assert await asyncio.to_thread(run, "user", "list", env=admin) == 0
     assert await asyncio.to_thread(run, "token", "list", "--json", env=admin) == 0
@@ -353,24 +387,22 @@ def catalog_url(folder, printed):
         f"postgresql://127.0.0.1:1/millpond?password={CATALOG}",
     ):
         chosen, variables = ["--data-dir", str(folder / "data")], {"MILLPOND_CATALOG": catalog}
-        for command in (["settings"], ["settings", "--json"], ["doctor", "--json"]):
+        for command, code in ((["settings"], 0), (["settings", "--json"], 0), (["doctor", "--json"], 1)):
             done = CliRunner().invoke(cli, [*command, *chosen], prog_name="millpond", env=variables)
             printed.add("command", f"{command} {done.output} {done.stderr} {done.exception!r}")
+            assert done.exit_code == code, done.output
         refused = CliRunner().invoke(cli, ["settings", "--set", f"catalog={catalog}"], prog_name="millpond")
         assert (refused.exit_code, "set MILLPOND_CATALOG" in refused.output) == (2, True)
         printed.add("command", refused.output)
-        for log_format in ("text", "json"):
-            command = [sys.executable, "-m", "millpond", "serve", *chosen, "--log-format", log_format]
-            command += ["--kafka=", "--grpc=", "--http=", "--log-level", "DEBUG"]
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                timeout=PATIENCE_S,
-                env={**environment(), **variables},
-                check=False,
-                text=True,
-            )
-            assert done.returncode != 0
-            printed.add("process", done.stdout + done.stderr)
-            if "postgresql://127" in catalog:
-                break
+    command = [sys.executable, "-m", "millpond", "serve", *chosen, "--log-format", "json"]
+    command += ["--kafka=", "--grpc=", "--http=", "--log-level", "DEBUG"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        env={**environment(), **variables},
+        check=False,
+        text=True,
+    )
+    assert done.returncode != 0
+    printed.add("process", done.stdout + done.stderr)

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.cli.conftest import LONGEST_S
 from tests.unit.cli.secured_trial import secured_trial
 
+from millpond.cli import ports
 from millpond.cli.security_snippets import snippets
 from millpond.settings import Settings, load
 
@@ -65,39 +66,50 @@ def test_no_command_has_the_password_among_its_options():
                 assert not line.startswith(("curl", "kcat", "millpond", "echo")), line
 
 
-def test_the_doctor_recognizes_the_broker_without_credentials(trial):
-    found = trial.paste("millpond doctor --json --config millpond-security/millpond.toml")
-    ports = [each["found"] for each in json.loads(found)["findings"] if each["check"].endswith(" port")]
-    assert len(ports) == 3
-    assert all(each.endswith("is a Millpond that answers") for each in ports), ports
+def test_the_doctor_recognizes_the_broker_without_credentials(trial, monkeypatch):
+    monkeypatch.setattr(ports, "ASK_S", LONGEST_S)
+    code, output = trial.run("doctor", "--json", "--config", "millpond-security/millpond.toml")
+    findings = json.loads(output)["findings"]
+    found = [each["found"] for each in findings if each["check"].endswith(" port")]
+    assert (code, len(found)) == (0, 3)
+    assert all(each.endswith("is a Millpond that answers") for each in found), found
 
 
 def test_a_second_user_with_its_own_rights_and_token(trial):
     """As in the how-to page: a user, its ACLs and a token, each of which can be taken away."""
-    trial.paste(trial.block("command line"))
-    trial.paste("millpond user set alice --generate > alice.password")
-    trial.paste("millpond acl create --principal alice --operation READ,WRITE,CREATE --topic orders")
+
+    def run(line, given=""):
+        code, output = trial.run(*line.split(), given=given)
+        assert code == 0, (line, output)
+        return output
+
+    run("produce greetings", "hello\n")
+    assert run("user set alice --generate")
+    run("acl create --principal alice --operation READ,WRITE,CREATE --topic orders")
     trial.paste("(umask 077; millpond token create alice --expires 30d > alice.token)")
-    trial.paste("echo one | millpond produce orders --token-file alice.token")
-    assert trial.paste("millpond consume orders --token-file alice.token") == "one\n"
-    assert trial.paste("! millpond consume greetings --token-file alice.token 2>&1").startswith(
-        "millpond: User:alice may not describe topic 'greetings'."
-    )
-    trial.paste("millpond acl delete --yes --principal alice; millpond user delete --yes alice")
-    assert "may not" in trial.paste("! millpond consume orders --token-file alice.token 2>&1")
+    run("produce orders --token-file alice.token", "one\n")
+    assert run("consume orders --token-file alice.token") == "one\n"
+    code, output = trial.run("consume", "greetings", "--token-file", "alice.token")
+    assert code == 1
+    assert output.startswith("millpond: User:alice may not describe topic 'greetings'.")
+    run("acl delete --yes --principal alice")
+    run("user delete --yes alice")
+    code, output = trial.run("consume", "orders", "--token-file", "alice.token")
+    assert (code, "may not" in output) == (1, True)
 
 
 def test_a_certificate_is_replaced_by_hand(trial):
     """Move the new files over the old ones; SIGHUP is not needed, but the test does not wait for the 10 s."""
-    trial.paste(trial.block("command line"))
-    before = trial.paste("cat millpond-security/server.pem")
+    assert trial.run("produce", "greetings", given="hello\n")[0] == 0
+    server = Path(trial.folder) / "millpond-security/server.pem"
+    before = server.read_text()
     trial.paste(
         "millpond security init --dir other --data-dir other-data > /dev/null"
         " && cat other/ca.pem >> millpond-security/ca.pem"
         " && mv other/server-key.pem other/server.pem millpond-security/"
     )
     trial.broker.send_signal(signal.SIGHUP)
-    own = trial.paste("cat millpond-security/server.pem")
+    own = server.read_text()
     assert own != before
     address = urlsplit(next(line for line in trial.block("curl").split() if line.startswith("https"))).netloc
     host, port = address.split(":")
@@ -105,4 +117,4 @@ def test_a_certificate_is_replaced_by_hand(trial):
     while ssl.get_server_certificate((host, int(port))).strip() not in own:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert "hello" in trial.paste("millpond consume greetings")
+    assert "hello" in trial.run("consume", "greetings")[1]

@@ -33,11 +33,11 @@ async def test_a_client_certificate_is_a_proof_over_http(files, monkeypatch):
         await secured.allow(NAME, f"DESCRIBE T {TOPIC}")
         trusting = ssl.create_default_context(cafile=files[0])
         url = f"https://{secured.broker.listeners['http']}"
-        async with httpx.AsyncClient(base_url=url, verify=trusting) as client:
+        async with httpx.AsyncClient(base_url=url, verify=trusting, timeout=60) as client:
             assert (await client.get("/topics")).status_code == 401
         trusting = ssl.create_default_context(cafile=files[0])
         trusting.load_cert_chain(*files)
-        async with httpx.AsyncClient(base_url=url, verify=trusting) as client:
+        async with httpx.AsyncClient(base_url=url, verify=trusting, timeout=60) as client:
             assert [each["name"] for each in (await client.get("/topics")).json()["topics"]] == [TOPIC]
             assert (await client.get("/metrics")).status_code == 403
             other = {"authorization": await secured.user("DESCRIBE C")}

@@ -3,6 +3,7 @@
 import pytest
 
 from millpond.catalog.partitions import StoredTopic
+from millpond.log import topic_quotas
 from millpond.log.topic_quotas import TopicQuotas, full_topics
 from millpond.model.errors import StorageQuotaExceeded
 from millpond.model.ids import TopicId
@@ -16,6 +17,7 @@ EU, US, OTHER = (
     for number, name in enumerate(("orders-eu", "orders-us", "other"))
 )
 ADMIN = Principal("User", "admin")
+LATER_S = 86_400
 
 
 def quota(topic, limit):
@@ -61,7 +63,8 @@ async def test_without_such_quotas_nothing_is_read():
     await TopicQuotas(lambda: [client]).refresh(read)
 
 
-async def test_a_full_topic_accepts_no_messages_until_records_are_deleted():
+async def test_a_full_topic_accepts_no_messages_until_records_are_deleted(monkeypatch):
+    monkeypatch.setattr(topic_quotas, "REFRESH_S", LATER_S)  # only the test refreshes them
     async with running_broker(security=True, super_users=(ADMIN,)) as broker:
         access = broker.security.access(Identity(ADMIN, "test"), "127.0.0.1")
         for name in ("orders-eu", "orders-us", "other"):

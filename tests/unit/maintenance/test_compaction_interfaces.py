@@ -26,7 +26,7 @@ async def broker(tmp_path):
 
 @pytest.fixture
 async def http(broker):
-    async with httpx.AsyncClient(base_url=f"http://{broker.listeners['http']}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{broker.listeners['http']}", timeout=60) as client:
         yield client
 
 

@@ -37,13 +37,14 @@ def test_a_decoy_is_like_the_only_kind_of_credential(salt):
         assert shape_of(made(decoys, name)) == shape_of(stored("alice", 5000, salt))
     salts = {made(decoys, name).salt for name in NAMES[:50]}
     assert salt not in salts
-    assert len(salts) == (50 if len(salt) > 2 else len(salts))
+    assert len(salts) == 50 if len(salt) > 2 else len(salts) > 40
 
 
 def test_kinds_are_as_frequent_as_among_the_stored_ones():
     few = [stored(f"a{number}", 4096, KAFKA_SALT) for number in range(2)]
     many = [stored(f"b{number}") for number in range(8)]
-    kinds = Counter(shape_of(made(Decoys([*few, *many]), name)) for name in NAMES)
+    decoys = Decoys([*few, *many])
+    kinds = Counter(shape_of(made(decoys, name)) for name in NAMES)
     assert set(kinds) == {shape_of(few[0]), shape_of(many[0])}
     assert 0.15 < kinds[shape_of(few[0])] / len(NAMES) < 0.25
 
@@ -63,8 +64,9 @@ def test_a_decoy_stays_and_is_that_of_its_user_mechanism_and_cluster():
 def test_a_new_user_changes_few_decoys():
     """A name whose challenge changed with another user's would be known to be unknown."""
     users = [stored(f"a{number}", 4096 + number % 4) for number in range(40)]
-    before = [made(Decoys(users), name) for name in NAMES]
-    after = [made(Decoys([*users, stored("new", 4096)]), name) for name in NAMES]
+    earlier, later = Decoys(users), Decoys([*users, stored("new", 4096)])
+    before = [made(earlier, name) for name in NAMES]
+    after = [made(later, name) for name in NAMES]
     assert sum(one != two for one, two in zip(before, after, strict=True)) < len(NAMES) / 20
 
 

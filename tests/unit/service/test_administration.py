@@ -33,7 +33,7 @@ def admin(broker):
 
 
 async def test_create_describe_and_delete(broker, admin):
-    await admin.create_topic("t", 3, {"retention.ms": "1000"})
+    await admin.create_topic("t", 3, {"retention.ms": "1000"}, access=OPEN_ACCESS)
     await broker.produce("t", b"a", b"b", partition=1)
     described = await admin.describe_topic("t")
     assert [(each.partition, each.log_start, each.end_offset) for each in described.partitions] == [
@@ -45,40 +45,42 @@ async def test_create_describe_and_delete(broker, admin):
     assert {each.owner["grpc"] for each in described.partitions} == {broker.listeners["grpc"]}
     assert described.configs["retention.ms"].value == "1000"
     with pytest.raises(TopicExists):
-        await admin.create_topic("t")
+        await admin.create_topic("t", access=OPEN_ACCESS)
     assert [topic.name for topic in admin.topics(OPEN_ACCESS)] == ["t"]
-    await admin.delete_topic("t")
+    await admin.delete_topic("t", access=OPEN_ACCESS)
     assert admin.topics(OPEN_ACCESS) == []
-    for ask in (admin.describe_topic, admin.delete_topic):
-        with pytest.raises(UnknownTopic):
-            await ask("t")
+    with pytest.raises(UnknownTopic):
+        await admin.describe_topic("t")
+    with pytest.raises(UnknownTopic):
+        await admin.delete_topic("t", access=OPEN_ACCESS)
 
 
 async def test_alter_partitions_and_configs(admin):
-    await admin.create_topic("t", 2, {"retention.ms": "1000"})
-    assert (await admin.alter_topic("t", count=4, changes={"max.message.bytes": "5000"})).partitions == 4
-    topic = await admin.alter_topic("t", changes={"retention.ms": None})
+    await admin.create_topic("t", 2, {"retention.ms": "1000"}, access=OPEN_ACCESS)
+    changes = {"max.message.bytes": "5000"}
+    assert (await admin.alter_topic("t", count=4, changes=changes, access=OPEN_ACCESS)).partitions == 4
+    topic = await admin.alter_topic("t", changes={"retention.ms": None}, access=OPEN_ACCESS)
     assert topic.overrides == {"max.message.bytes": "5000"}
-    assert (await admin.alter_topic("t", count=4)).partitions == 4
+    assert (await admin.alter_topic("t", count=4, access=OPEN_ACCESS)).partitions == 4
     with pytest.raises(InvalidPartitionCount, match="taken away"):
-        await admin.alter_topic("t", count=3)
+        await admin.alter_topic("t", count=3, access=OPEN_ACCESS)
     with pytest.raises(InvalidConfig):
-        await admin.alter_topic("t", count=9, changes={"retention.ms": "soon"})
+        await admin.alter_topic("t", count=9, changes={"retention.ms": "soon"}, access=OPEN_ACCESS)
     assert admin.topic("t").partitions == 4, "nothing of a refused change was made"
 
 
 async def test_delete_records(broker, admin):
     await broker.produce("t", b"a", b"b", b"c")
-    assert await admin.delete_records("t", 0, 2) == 2
-    assert await admin.delete_records("t", 0, 1) == 2
-    assert await admin.delete_records("t", 0, -1) == 3
+    assert await admin.delete_records("t", 0, 2, access=OPEN_ACCESS) == 2
+    assert await admin.delete_records("t", 0, 1, access=OPEN_ACCESS) == 2
+    assert await admin.delete_records("t", 0, -1, access=OPEN_ACCESS) == 3
     assert (await admin.describe_topic("t")).partitions[0].end_offset == 3
     with pytest.raises(UnknownPartition):
-        await admin.delete_records("t", 1, 0)
+        await admin.delete_records("t", 1, 0, access=OPEN_ACCESS)
 
 
 async def test_the_lag_of_a_group(broker, admin):
-    await admin.create_topic("t", 2)
+    await admin.create_topic("t", 2, access=OPEN_ACCESS)
     for partition in (0, 1):
         await broker.produce("t", *[b"x"] * 10, partition=partition)
     await admin.commit("g", "t", {0: 4, 1: 10})
@@ -88,7 +90,7 @@ async def test_the_lag_of_a_group(broker, admin):
         (1, 10, 0),
     ]
     assert described.lag == 6
-    await admin.delete_records("t", 0, 7)
+    await admin.delete_records("t", 0, 7, access=OPEN_ACCESS)
     assert (await admin.describe_group("g", OPEN_ACCESS)).lag == 3, "what has gone cannot be read"
     assert [each.group_id for each in await admin.groups(OPEN_ACCESS)] == ["g"]
 
@@ -98,7 +100,7 @@ def test_lag_is_never_negative():
 
 
 async def test_commits_are_checked(admin):
-    await admin.create_topic("t")
+    await admin.create_topic("t", access=OPEN_ACCESS)
     with pytest.raises(InvalidRequest, match="name"):
         await admin.commit("", "t", {0: 1})
     with pytest.raises(InvalidRequest):
@@ -116,7 +118,7 @@ async def test_a_deleted_topic_has_no_lag(broker, admin):
     await broker.produce("u", b"x")
     await admin.commit("g", "t", {0: 0})
     await admin.commit("g", "u", {0: 0})
-    await admin.delete_topic("t")
+    await admin.delete_topic("t", access=OPEN_ACCESS)
     assert [each.topic for each in (await admin.describe_group("g", OPEN_ACCESS)).partitions] == ["u"]
 
 

@@ -9,10 +9,9 @@ from tests.unit.frontends.kafka.secured import ADMIN, SETTINGS, Cluster
 from tests.unit.frontends.kafka.wire import Client
 
 from millpond.frontends.kafka import rights as r
-from millpond.frontends.kafka.throttling import RequestUse, measured
-from millpond.model.quotas import (
-    QuotaEntity,
-)
+from millpond.frontends.kafka.throttling import Mute, RequestUse, measured
+from millpond.log import topic_quotas
+from millpond.model.quotas import QuotaEntity
 from millpond.protocol import ErrorCode, encode_request
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -28,9 +27,10 @@ from millpond.protocol.messages.topics import (
 from millpond.testing import SimulatedClock, running_broker
 
 RATE = 10
-"""Bytes a second: every request exceeds it."""
+"""Bytes a second: every request exceeds it, for about ten seconds, much less than a client waits for its answer."""
 METADATA = 9
 PATIENCE_S = 60
+LATER_S = 86_400
 
 
 class Throttled:
@@ -71,7 +71,8 @@ async def until(condition):
 
 
 @pytest.fixture
-async def throttled(loop_time):
+async def throttled(loop_time, monkeypatch):
+    monkeypatch.setattr(topic_quotas, "REFRESH_S", LATER_S)  # only tests refresh them
     clock = SimulatedClock()
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(running_broker(kafka=True, clock=clock, **SETTINGS))
@@ -271,10 +272,13 @@ async def test_the_connections_of_an_address_are_limited_before_they_authenticat
 async def test_a_connection_that_comes_too_fast_is_read_later(throttled):
     await throttled.limit((None, None, "127.0.0.1"), connection_creation_rate=1)
     await throttled.connected()
+    for _ in range(4):  # a delay that a machine which stands still does not reach
+        throttled.broker.interfaces._addresses.admit("127.0.0.1")
+        throttled.broker.interfaces._addresses.forget("127.0.0.1")
     task = asyncio.create_task(throttled.connected("bob"))
     await until(lambda: any(each.is_muted for each in throttled.connections))
     assert not task.done()
-    throttled.loop_time.advance(1.001)
+    throttled.loop_time.advance(5.001)
     assert (await (await task).send(MetadataRequest(topics=[]), METADATA)).controller_id >= 0
 
 
@@ -290,6 +294,19 @@ async def test_a_produce_to_a_topic_that_has_stored_its_quota_is_refused(throttl
     admin = await throttled.connected(ADMIN.name)
     listed = await admin.send(DescribeClientQuotasRequest(components=[], strict=False), 1)
     assert listed.entries == []
+
+
+async def test_a_longer_delay_extends_the_time_and_a_shorter_one_does_not(loop_time):
+    ended = []
+    mute = Mute(asyncio.get_running_loop(), lambda: ended.append(True))
+    for delay_ms in (50_000, 3_600_000, 10):
+        mute.extend(delay_ms)
+    for advance_s, is_over in ((3_500, False), (101, True)):
+        loop_time.advance(advance_s)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (mute.is_on, bool(ended)) == (not is_over, is_over)
+    assert ended == [True]
 
 
 # -- the time of a handler ------------------------------------------------------------------------------------

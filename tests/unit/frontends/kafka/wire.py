@@ -12,7 +12,7 @@ from millpond.protocol import (
     read_response_header,
 )
 
-ANSWER_SECONDS_MAX = 10.0
+ANSWER_SECONDS_MAX = 60.0
 
 
 class Client:

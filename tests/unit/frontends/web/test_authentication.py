@@ -89,7 +89,7 @@ async def test_a_page_of_another_origin_is_refused_with_credentials_too(secured,
 async def test_without_security_no_proof_is_looked_at():
     async with running_broker(http=True) as broker:
         url = f"http://{broker.listeners['http']}/topics"
-        async with httpx.AsyncClient() as opened:
+        async with httpx.AsyncClient(timeout=60) as opened:
             assert (await opened.get(url, headers={"authorization": "wrong"})).status_code == 200
 
 

@@ -119,7 +119,7 @@ async def test_only_a_super_user_changes_super_users(secured, client):
 async def test_without_security_users_cannot_be_prepared():
     async with running_broker(http=True, super_users=(Principal("User", "admin"),)) as broker:
         base = f"http://{broker.listeners['http']}"
-        async with httpx.AsyncClient(base_url=base) as opened:
+        async with httpx.AsyncClient(base_url=base, timeout=60) as opened:
             answer = await opened.put("/security/users/admin", json={"password": "mine"})
             assert (answer.status_code, "security" in answer.json()["message"]) == (400, True)
             assert (await opened.get("/security/users")).status_code == 400

@@ -97,7 +97,7 @@ LOGIN_BODY: Final[RequestBody[LoginJson | LoginForm]] = RequestBody(
     {JSON: [LoginJson], FORM: [LoginForm]}, _decode_login
 )
 LOGOUT_BODY: Final[RequestBody[LogoutForm]] = RequestBody(
-    {FORM: [LogoutForm]}, lambda _, __, ___, content: _decode_form(content, LogoutForm)
+    {FORM: [LogoutForm]}, lambda _, __, ___, content: _decode_form(content, LogoutForm), required=False
 )
 
 

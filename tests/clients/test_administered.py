@@ -1,4 +1,5 @@
-"""Real clients beyond their quotas: they are told to wait, and everything they send and read arrives."""
+"""Real clients and what an administrator sets: quotas, beyond which they are told to wait, and everything they send and
+read arrives; users and ACLs. Without TLS, as on this machine only."""
 
 import asyncio
 import time
@@ -6,7 +7,24 @@ from contextlib import closing
 
 import confluent_kafka
 import pytest
-from tests.clients.secured_clients import CLIENTS, SECONDS_MAX, TOPIC, Confluent, Login, start
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from tests.clients.secured_clients import (
+    CLIENTS,
+    FORBIDDEN,
+    ITERATIONS,
+    SECONDS_MAX,
+    TOPIC,
+    Confluent,
+    Login,
+    start,
+)
 from tests.unit.frontends.kafka.secured import log_in
 from tests.unit.frontends.kafka.wire import Client
 
@@ -17,7 +35,7 @@ from millpond.protocol.messages.quotas import (
     QuotaOperation,
 )
 
-RATE = 80_000.0
+RATE = 140_000.0
 """A message of `VALUE` alone exceeds it, however long the broker was idle."""
 VALUE = bytes(150_000)
 ALICE, ADMIN = Login("SCRAM-SHA-256"), Login("SCRAM-SHA-256", user="admin")
@@ -61,3 +79,26 @@ def test_librdkafka_is_told_to_wait(server):
         producer.poll(0.05)
     assert errors == [None]
     assert waits[0].throttle_time >= (len(VALUE) - RATE) / RATE
+
+
+def test_an_administrator_manages_acls_and_users_with_librdkafka(server):
+    settings = Confluent(server.address, Login("SCRAM-SHA-512", user="admin")).config
+    admin = AdminClient(settings)
+    binding = AclBinding(
+        *(ResourceType.TOPIC, FORBIDDEN, ResourcePatternType.LITERAL),
+        *("User:bob", "*", AclOperation.WRITE, AclPermissionType.ALLOW),
+    )
+    for created in admin.create_acls([binding]).values():
+        created.result(SECONDS_MAX)
+    upsertion = confluent_kafka.admin.UserScramCredentialUpsertion(
+        "bob",
+        confluent_kafka.admin.ScramCredentialInfo(
+            confluent_kafka.admin.ScramMechanism.SCRAM_SHA_256, ITERATIONS
+        ),
+        b"secret",
+    )
+    for altered in admin.alter_user_scram_credentials([upsertion]).values():
+        altered.result(SECONDS_MAX)
+    with closing(Confluent(server.address, Login("SCRAM-SHA-256", "bob", "secret"))) as bob:
+        assert bob.send(FORBIDDEN, b"v") == 0
+        assert bob.send(TOPIC, b"v") == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
