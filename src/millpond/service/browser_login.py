@@ -4,7 +4,7 @@ Every login gets a session with a new id, and ends the session that the browser 
 long, and says as little, as any other failed authentication.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millpond.catalog.sessions import StoredSession
@@ -84,7 +84,7 @@ class BrowserLogin:
             return await check()
 
         identity = await self._gate.attempt(client, method, check_encrypted)
-        opened = await self._sessions.open(identity, replaces=_only(client.sessions))
+        opened = await self._sessions.open(identity, replaces=self._current(client))
         host = client_address(client.host)
         self._view.audit.session_opened(identity.principal, client=host, method=method)
         return opened
@@ -160,10 +160,11 @@ class BrowserLogin:
     def is_super_user(self, access: Access) -> bool:
         return self._view.is_super_user(access.principal)
 
+    def _current(self, client: ClientProof) -> list[bytes]:
+        """The digest of the session that the browser has sent."""
+        digest = self._sessions.digest(client.sessions[0]) if len(client.sessions) == 1 else None
+        return [] if digest is None else [digest]
+
     def _check_on(self) -> None:
         if not self._view.enabled:
             raise InvalidRequest(reason="security is off; start the broker with security=on")
-
-
-def _only(values: Sequence[str]) -> str | None:
-    return values[0] if len(values) == 1 else None
