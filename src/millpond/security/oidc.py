@@ -32,6 +32,7 @@ from millpond.security.jwt import JwtRules, JwtVerifier
 from millpond.security.names import user_principal
 from millpond.security.oidc_settings import OidcSettings, check_oidc
 from millpond.security.plain import OffLoop
+from millpond.security.shared_loads import SharedLoads
 
 LOGIN_MS: Final = 10 * 60_000
 """Time that a user has for the login at the provider."""
@@ -45,6 +46,7 @@ EXCHANGES_WAITING_MAX: Final = 100
 CODE_CHARS_MAX: Final = 4096
 COOKIE_CHARS_MAX: Final = 8192
 RANDOM_BYTES: Final = 32
+_DESCRIPTION: Final = "description"
 _STATE_PURPOSE: Final = b"millpond OIDC login\0"
 
 logger = logging.getLogger(__name__)
@@ -131,7 +133,7 @@ class IdentityProvider:
         self._metadata: ProviderMetadata | None = None
         self._loaded_ms = 0
         self._failed_ms: int | None = None
-        self._loading = asyncio.Lock()
+        self._loads: SharedLoads[str, None] = SharedLoads()
         self._verifier: JwtVerifier | None = None
         self._exchanging = asyncio.Semaphore(EXCHANGES_MAX)
         self._waiting = 0
@@ -217,21 +219,24 @@ class IdentityProvider:
             raise _unavailable(str(error)) from None
 
     async def _described(self) -> ProviderMetadata:
-        """The provider's description. While it cannot be loaded again, the last one is used."""
-        async with self._loading:
-            now_ms = self._clock.monotonic_ms()
-            if self._metadata is not None and now_ms - self._loaded_ms < METADATA_MS:
-                return self._metadata
-            if self._failed_ms is None or now_ms - self._failed_ms >= RETRY_MS:
-                try:
-                    await self._load()
-                except MillpondError:
-                    self._failed_ms = now_ms
-                    if self._metadata is None:
-                        raise
-            if self._metadata is None:
-                raise IdentityProviderUnavailable(reason="its description could not be loaded a moment ago")
+        """The provider's description. While it is loaded again, or cannot be, the last one is used."""
+        is_current = self._metadata is not None and self._age_ms(self._loaded_ms) < METADATA_MS
+        has_just_failed = self._failed_ms is not None and self._age_ms(self._failed_ms) < RETRY_MS
+        is_loading = self._loads.is_running(_DESCRIPTION)
+        if self._metadata is not None and (is_current or has_just_failed or is_loading):
             return self._metadata
+        if has_just_failed and not is_loading:
+            raise IdentityProviderUnavailable(reason="its description could not be loaded a moment ago")
+        try:
+            await self._loads.run(_DESCRIPTION, self._load)
+        except MillpondError:
+            if self._metadata is None:
+                raise
+        assert self._metadata is not None, "it has been loaded"
+        return self._metadata
+
+    def _age_ms(self, since_ms: int) -> int:
+        return self._clock.monotonic_ms() - since_ms
 
     async def _load(self) -> None:
         url = f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -239,6 +244,7 @@ class IdentityProvider:
             data = await self._off_loop(lambda: read_url(url, self._clock, self._context))
             metadata = parse_metadata(data, self.settings.issuer)
         except (OSError, ValueError, http.client.HTTPException) as error:
+            self._failed_ms = self._clock.monotonic_ms()
             raise _unavailable(str(error)) from None
         if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
             self._verifier = self._new_verifier(metadata.jwks_uri)

@@ -1,5 +1,6 @@
 """Login at an identity provider: a real one on loopback, and everything that a browser or a provider can get wrong."""
 
+import threading
 import time
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
@@ -9,11 +10,12 @@ import pytest
 from click.testing import CliRunner
 from tests.tls import Pki
 from tests.unit.frontends.secured import secured_broker
+from tests.unit.security import issuer
 from tests.unit.security.identity_provider import CLIENT_ID, CLIENT_SECRET, running_provider
 
 from millpond.cli.settings import settings as show_settings
 from millpond.model.errors import InvalidSettings
-from millpond.security import oidc
+from millpond.security import jwks, oidc
 from millpond.settings import Settings, load
 from millpond.testing import SimulatedClock, running_broker
 
@@ -248,6 +250,28 @@ async def test_a_provider_that_fails_is_an_error_of_its_own_and_is_not_asked_at_
         for path in ("https://elsewhere", "//elsewhere"):
             for name in ("next", "failed"):
                 assert (await client.get("/session/oidc", params={name: path})).status_code == 400
+
+
+async def test_requests_to_the_provider_have_threads_of_their_own(provider, monkeypatch, tmp_path):
+    used = {}
+
+    def recorded(function):
+        def run(*args, **options):
+            used.setdefault(function.__name__, threading.current_thread().name.rpartition("_")[0])
+            return function(*args, **options)
+
+        return run
+
+    for module, name in ((oidc, "read_url"), (oidc, "send"), (jwks, "read_file")):
+        monkeypatch.setattr(module, name, recorded(getattr(module, name)))
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(issuer.jwks())
+    jwts = {"oauth_issuer": issuer.ISSUER, "oauth_audience": issuer.AUDIENCE, "oauth_jwks": str(keys)}
+    async with opened(provider, **jwts) as (_, client):
+        assert (await log_in(client, provider)).status_code == 200
+        client.cookies.clear()
+        await client.get("/topics", headers={"authorization": f"Bearer {issuer.token()}"})
+    assert used == dict.fromkeys(("read_url", "send", "read_file"), "millpond-identity")
 
 
 # -- settings --------------------------------------------------------------------------------------------------------
