@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 THREADS: Final = 8
-"""More than there are requests at a time: exchanges of codes (`EXCHANGES_MAX`), the description, and two sets of keys."""
+"""More than there are requests at a time: exchanges of codes (`EXCHANGES_MAX`), the description, two sets of keys."""
 
 T = TypeVar("T")
 

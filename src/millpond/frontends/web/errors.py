@@ -66,8 +66,11 @@ class HttpError(Exception):
         self.headers = tuple(headers)
 
 
-def refusal_of(error: Exception, *, what: str = "a request") -> HttpError:
-    """Any error as clients receive it. An unexpected error is logged, and clients do not receive its text."""
+def refusal_of(
+    error: Exception, *, what: str = "a request", headers: Sequence[tuple[bytes, bytes]] = ()
+) -> HttpError:
+    """Any error as clients receive it, with these headers. An unexpected error is logged, and clients do not receive
+    its text."""
     if isinstance(error, HttpError):
         return error
     if not isinstance(error, MillpondError):
@@ -81,7 +84,12 @@ def refusal_of(error: Exception, *, what: str = "a request") -> HttpError:
         )
         error = Defect(reason="see the broker's log")
     return HttpError(
-        status_of(error), code_of(error), str(error), retriable=error.retriable, details=_details(error)
+        status_of(error),
+        code_of(error),
+        str(error),
+        retriable=error.retriable,
+        details=_details(error),
+        headers=[(name.decode(), value.decode()) for name, value in headers],
     )
 
 
