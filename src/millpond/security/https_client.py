@@ -122,12 +122,12 @@ class _Connection(http.client.HTTPSConnection):
 
 
 def _responses_until(deadline: _Deadline) -> type[http.client.HTTPResponse]:
-    class Response(http.client.HTTPResponse):
+    class DeadlineResponse(http.client.HTTPResponse):
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
             super().__init__(sock, *args, **options)
             self.fp = io.BufferedReader(_DeadlineReader(sock, self.fp.detach(), deadline))
 
-    return Response
+    return DeadlineResponse
 
 
 class _DeadlineReader(io.RawIOBase):

@@ -12,6 +12,7 @@ from millpond.model import errors
 from millpond.model.errors import Defect, MillpondError, NotCoordinator, NotOwner
 
 FACT_CHARS_MAX: Final = 500
+MISDIRECTED: Final = 421
 Detail = str | int | list[str]
 logger = logging.getLogger(__name__)
 
@@ -109,6 +110,12 @@ def problem_of(refusal: HttpError) -> ProblemJson:
 def owner_of(error: Exception) -> str | None:
     """The owner's address for a client that called the wrong broker, if it is known."""
     return error.facts.get("owner_http") if isinstance(error, NotOwner | NotCoordinator) else None
+
+
+def elsewhere_of(refusal: HttpError, owner_url: str) -> HttpError:
+    """For a browser with a session: its cookie is not sent to the owner, which is another origin."""
+    text = f"{refusal} {owner_url} owns it. Open that address and log in there: a session is not sent to another one."
+    return HttpError(MISDIRECTED, refusal.code, text, details=refusal.details)
 
 
 def _details(error: MillpondError) -> dict[str, Detail]:
