@@ -210,6 +210,7 @@ SECURITY_LIMITS = {
         Limit("Decisions for each of them, by name of the resource", "security.rights.NAMES_CACHED_MAX"),
         Limit("Length of the name of such a resource", "security.rights.NAME_CACHED_CHARS_MAX", "characters"),
         Limit("Client addresses with counted connections", "security.addresses.ADDRESSES_MAX"),
+        Limit("Ended sessions of browsers", "security.sessions.ENDED_MAX"),
         Limit("Quota counters", "security.quotas.BUCKETS_MAX"),
         Limit("Clients with known quotas", "security.quotas.CLIENTS_MAX"),
     ],

@@ -332,6 +332,7 @@ class Broker(HasParts):
         await asyncio.wait([self._services])
         self._services = None
         await self.parts.workers.close()
+        self.parts.provider_threads.close()
         await self.payloads.close()
         with contextlib.suppress(MillpondError):
             await self.maintenance.pause.trusts_clock()  # also stores a clock jump since the last check

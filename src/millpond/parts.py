@@ -22,6 +22,7 @@ from millpond.security import SecurityView
 from millpond.security.audit import AUDIT_TOPIC, AuditLog
 from millpond.security.authenticator import Authenticator
 from millpond.security.gate import Gate
+from millpond.security.provider_threads import ProviderThreads
 from millpond.security.sessions import Sessions
 from millpond.service import (
     Administration,
@@ -99,6 +100,7 @@ class Parts:
     security: SecurityView
     topic_quotas: TopicQuotas
     audit_topic: AuditTopic | None
+    provider_threads: ProviderThreads
     authenticator: Authenticator
     gate: Gate
     sessions: Sessions
@@ -203,8 +205,13 @@ def build_parts(
         metrics=metrics.quotas,
         sessions=sessions,
     )
+    provider_threads = ProviderThreads()
     authenticator = Authenticator(
-        security, clock=clock, settings=settings.authentication(), off_loop=asyncio.to_thread
+        security,
+        clock=clock,
+        settings=settings.authentication(),
+        off_loop=asyncio.to_thread,
+        provider_off_loop=provider_threads.run,
     )
     gate = Gate(
         security,
@@ -259,6 +266,7 @@ def build_parts(
         security=security,
         topic_quotas=topic_quotas,
         audit_topic=audit_topic,
+        provider_threads=provider_threads,
         authenticator=authenticator,
         gate=gate,
         sessions=sessions,
@@ -268,7 +276,7 @@ def build_parts(
             authenticator,
             sessions,
             clock=clock,
-            provider=_identity_provider(settings, clock),
+            provider=_identity_provider(settings, clock, provider_threads),
         ),
         security_administration=SecurityAdministration(
             log.write, security, clock=clock, iterations=settings.password_iterations
@@ -284,7 +292,9 @@ def _audit_topic(settings: Settings, base: Foundation, log: Log, node_id: int) -
     )
 
 
-def _identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
+def _identity_provider(
+    settings: Settings, clock: Clock, threads: ProviderThreads
+) -> "IdentityProvider | None":
     """Raises `InvalidSettings`."""
     oidc = settings.oidc()
     if oidc is None:
@@ -293,7 +303,7 @@ def _identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | 
         IdentityProvider,
     )  # imported here, because few brokers need its packages
 
-    return IdentityProvider(oidc, clock=clock, off_loop=asyncio.to_thread)
+    return IdentityProvider(oidc, clock=clock, off_loop=threads.run)
 
 
 def _has_space() -> None:

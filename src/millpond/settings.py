@@ -198,7 +198,9 @@ class Settings:
         "", TEXT, "Keys of the issuer, as a JWK set: an https URL, or the path of a file."
     )
     oauth_subject_claim: str = _setting(
-        _AUTHENTICATION.oauth_subject_claim, TEXT, "Claim of a JWT that has the name of the user."
+        _AUTHENTICATION.oauth_subject_claim,
+        TEXT,
+        "Claim of a JWT that has the name of the user; `email` counts only with `email_verified`.",
     )
     oidc_issuer: str = _setting(
         "",

@@ -4,6 +4,7 @@ A version counts the sessions that were ended, so that a broker that remembers s
 must look at them again. Logins and times of last use do not change it.
 """
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from millpond.catalog.database import CatalogTransaction, Row
@@ -78,10 +79,10 @@ def read(tx: CatalogTransaction) -> tuple[int, list[StoredSession]]:
     return before, [_session(row) for row in tx.rows(ALL)]
 
 
-def add(tx: CatalogTransaction, session: StoredSession, *, replaces: bytes | None = None) -> None:
-    """Store a session, and delete the one that it replaces, expired ones, and the oldest beyond the limits."""
-    if replaces is not None:
-        end(tx, replaces)
+def add(tx: CatalogTransaction, session: StoredSession, *, replaces: Collection[bytes] = ()) -> None:
+    """Store a session, and delete those that it replaces, expired ones, and the oldest beyond the limits."""
+    for digest in replaces:
+        end(tx, digest)
     clean(tx, now_ms=session.created_at_ms)
     own: int = tx.rows(COUNT_OF_PRINCIPAL, (session.principal,))[0][0]
     if own >= SESSIONS_PER_USER_MAX:

@@ -14,9 +14,10 @@ from millpond.cli.checks import CheckResult
 from millpond.client.contexts import SECRETS, contexts_path, load_contexts
 from millpond.model.addresses import INTERFACES, is_loopback, split_address
 from millpond.model.errors import MillpondError
-from millpond.model.urls import redacted_url
+from millpond.model.urls import has_secret, redacted_url
 from millpond.model.variables import PASSWORD_FILE_VARIABLE, TOKEN_FILE_VARIABLE
-from millpond.setting_types import TLS_AT_PROXY, TLS_OFF
+from millpond.setting_sources import read_file, with_current_names
+from millpond.setting_types import SECRET, TLS_AT_PROXY, TLS_OFF
 
 if TYPE_CHECKING:
     from millpond.catalog.security import SecurityRows
@@ -126,10 +127,21 @@ def _expiry(check: str, expires_at_s: float, advice: str) -> CheckResult:
 def _files(settings: "Settings", config: Path | None) -> Iterator[CheckResult]:
     if settings.tls_key:
         yield from _private("key file", Path(settings.tls_key))
-    if config is not None and redacted_url(settings.catalog) != settings.catalog:
+    if config is not None and _has_secret(config):
         yield from _private("settings file", config.absolute())
     if settings.security and settings.uses_data_dir():
         yield from _private("data directory", settings.data_dir.absolute(), "700")
+
+
+def _has_secret(config: Path) -> bool:
+    """Whether the settings file has a secret, or a URL with one. Those in the environment are not in it."""
+    from millpond.settings import kind_of  # it loads most of the broker
+
+    values = with_current_names(read_file(config))
+    catalog, storage = values.get("catalog", ""), values.get("storage", "")
+    if redacted_url(catalog) != catalog or has_secret(storage):
+        return True
+    return any(text and kind_of(name) is SECRET for name, text in values.items())
 
 
 def _client_files(environment: Mapping[str, str]) -> Iterator[CheckResult]:

@@ -68,10 +68,12 @@ class Authenticator:
         clock: Clock,
         settings: AuthenticationSettings,
         off_loop: OffLoop,
+        provider_off_loop: OffLoop | None = None,
         random: Callable[[int], bytes] = secrets.token_bytes,
         keys: "KeySource | None" = None,
     ) -> None:
-        """Raises `InvalidSettings`. `keys` replaces the JWK set of the settings."""
+        """Raises `InvalidSettings`. `provider_off_loop` loads JWK sets, instead of `off_loop`. `keys` replaces the JWK
+        set of the settings."""
         check_settings(settings)
         self.mechanisms = settings.mechanisms
         self._view = view
@@ -84,7 +86,7 @@ class Authenticator:
         )
         self._jwts: JwtVerifier | None = None
         if settings.oauth_issuer:
-            self._jwts = _jwt_verifier(settings, keys, clock, off_loop)
+            self._jwts = _jwt_verifier(settings, keys, clock, provider_off_loop or off_loop)
 
     # -- SASL ---------------------------------------------------------------------------------------------------
 

@@ -133,9 +133,9 @@ class Gate:
         if self._sessions is None:
             raise AuthenticationFailed
         identity = await self._sessions.identity(session_id)
-        if not self._view.is_valid(
-            identity
-        ):  # the password or token of the login has been changed or deleted
+        if not self._view.is_valid(identity):  # another broker may have stored a new password a moment ago
+            await self._view.catch_up()
+        if not self._view.is_valid(identity):
             raise AuthenticationFailed
         return identity
 

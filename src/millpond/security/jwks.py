@@ -5,7 +5,6 @@ While its source fails, the last set stays in use for `STALE_MS`. Only keys that
 bound to the algorithms it may be used with.
 """
 
-import asyncio
 import http.client
 import json
 import logging
@@ -23,6 +22,7 @@ from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSettings
 from millpond.security.https_client import RESPONSE_BYTES_MAX, is_https, send
 from millpond.security.plain import OffLoop
+from millpond.security.shared_loads import SharedLoads
 
 ALGORITHMS: Final = {
     "RSA": ("RS256", "PS256"),
@@ -37,6 +37,7 @@ REFRESH_URL_MS: Final = 3_600_000
 REFRESH_FILE_MS: Final = 10_000
 RETRY_MS: Final = 10_000
 STALE_MS: Final = 24 * 3_600_000
+_SET: Final = "set"
 _PUBLIC: Final = ("kty", "n", "e", "crv", "x", "y")
 
 KeysByUse = Mapping[tuple[str, str], Key]
@@ -58,12 +59,12 @@ class JwkSet:
         self._keys: KeysByUse = {}
         self._loaded_ms: int | None = None
         self._tried_ms: int | None = None
-        self._loading = asyncio.Lock()
+        self._loads: SharedLoads[str, None] = SharedLoads()
 
     async def key(self, key_id: str, algorithm: str) -> Key | None:
         """The key with this id, if it may be used with this algorithm. A caller that finds its key does not wait for
         another one's refresh."""
-        if self._age_ms() >= self._refresh_ms and not self._loading.locked():
+        if self._age_ms() >= self._refresh_ms and not self._loads.is_running(_SET):
             await self._load()
         found = self._usable().get((key_id, algorithm))
         if found is None:
@@ -78,18 +79,21 @@ class JwkSet:
         return self._clock.monotonic_ms() - self._loaded_ms if self._loaded_ms is not None else STALE_MS + 1
 
     async def _load(self) -> None:
-        """Load the set, unless an attempt was made less than `RETRY_MS` ago. Waits for one that is being made."""
-        async with self._loading:
-            now_ms = self._clock.monotonic_ms()
-            if self._tried_ms is not None and now_ms - self._tried_ms < RETRY_MS:
-                return
-            self._tried_ms = now_ms
-            try:
-                self._keys = await self._off_loop(lambda: parse_keys(self._fetch()))
-            except (OSError, ValueError, http.client.HTTPException) as error:
-                logger.warning("loading the JWK set failed; will retry", extra={"error": str(error)})
-                return
-            self._loaded_ms = now_ms
+        """Load the set, unless an attempt ended less than `RETRY_MS` ago. Waits for one that is being made."""
+        tried_ms = self._tried_ms
+        is_due = tried_ms is None or self._clock.monotonic_ms() - tried_ms >= RETRY_MS
+        if is_due or self._loads.is_running(_SET):
+            await self._loads.run(_SET, self._try_to_load)
+
+    async def _try_to_load(self) -> None:
+        began_ms = self._clock.monotonic_ms()
+        try:
+            self._keys = await self._off_loop(lambda: parse_keys(self._fetch()))
+            self._loaded_ms = began_ms
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            logger.warning("loading the JWK set failed; will retry", extra={"error": str(error)})
+        finally:
+            self._tried_ms = self._clock.monotonic_ms()
 
 
 # -- parsing --------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from joserfc.jwk import Key
 
 from millpond.model.clock import Clock
 from millpond.model.errors import AuthenticationFailed
+from millpond.model.principals import Principal
 from millpond.security.identity import Identity
 from millpond.security.jwks import ALGORITHMS
 from millpond.security.limits import TOKEN_BYTES_MAX
@@ -26,6 +27,7 @@ from millpond.security.names import user_principal
 
 SKEW_MS: Final = 30_000
 """How much the clocks of the issuer and of a broker may differ. A token is valid this much longer."""
+EMAIL: Final = "email"
 SECONDS_MAX: Final = 253_402_300_799
 """The end of the year 9999."""
 _COMPACT: Final = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
@@ -56,7 +58,7 @@ class JwtVerifier:
     async def verify(self, token: str) -> Identity:
         """Raises `AuthenticationFailed`."""
         claims = await self.claims(token)
-        principal = user_principal(claims.get(self._rules.subject_claim))
+        principal = subject_of(claims, self._rules.subject_claim)
         expires_at_ms = _milliseconds(claims.get("exp")) + SKEW_MS
         return Identity(principal, f"jwt:{self._rules.issuer}", expires_at_ms=expires_at_ms)
 
@@ -80,6 +82,14 @@ class JwtVerifier:
             _refuse("the token has expired")
         if any(_milliseconds(claims[name]) - SKEW_MS > now_ms for name in ("nbf", "iat") if name in claims):
             _refuse("the token is not valid yet")
+
+
+def subject_of(claims: Mapping[str, Any], claim: str) -> Principal:
+    """The user that a claim names. An address names one only if the issuer has verified that it is the user's, who may
+    otherwise have entered that of another user. Raises `AuthenticationFailed`."""
+    if claim == EMAIL and claims.get("email_verified") is not True:
+        _refuse("the email address is not verified")
+    return user_principal(claims.get(claim))
 
 
 # -- parts of a token -----------------------------------------------------------------------------------------

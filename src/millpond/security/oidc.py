@@ -22,16 +22,17 @@ from millpond.model.clock import Clock
 from millpond.model.errors import (
     AuthenticationFailed,
     IdentityProviderUnavailable,
+    InvalidRequest,
     MillpondError,
     Overloaded,
 )
 from millpond.security.https_client import RESPONSE_BYTES_MAX, HttpsResponse, is_https, send
 from millpond.security.identity import Identity
 from millpond.security.jwks import JwkSet, read_url
-from millpond.security.jwt import JwtRules, JwtVerifier
-from millpond.security.names import user_principal
+from millpond.security.jwt import JwtRules, JwtVerifier, subject_of
 from millpond.security.oidc_settings import OidcSettings, check_oidc
 from millpond.security.plain import OffLoop
+from millpond.security.shared_loads import SharedLoads
 
 LOGIN_MS: Final = 10 * 60_000
 """Time that a user has for the login at the provider."""
@@ -43,8 +44,10 @@ EXCHANGES_MAX: Final = 4
 EXCHANGES_WAITING_MAX: Final = 100
 """Codes that are exchanged at the same time, and that also wait for it; further logins are refused."""
 CODE_CHARS_MAX: Final = 4096
-COOKIE_CHARS_MAX: Final = 8192
+COOKIE_CHARS_MAX: Final = 4000
+"""Browsers ignore a cookie whose name and value have more than 4,096 characters."""
 RANDOM_BYTES: Final = 32
+_DESCRIPTION: Final = "description"
 _STATE_PURPOSE: Final = b"millpond OIDC login\0"
 
 logger = logging.getLogger(__name__)
@@ -54,17 +57,24 @@ logger = logging.getLogger(__name__)
 
 
 class OidcLogin(NamedTuple):
-    """A login that has begun. `next` is the path that the user wants to see, `failed` the one if it fails."""
+    """A login that has begun. `next` is the path that the user wants to see, `failed` the one if it fails. `replaces`
+    is the digest of the session that the browser had, in hex: it is not sent when another site, such as the provider,
+    sends the browser here."""
 
     state: str
     nonce: str
     verifier: str
     next: str
     failed: str
+    replaces: str
     expires_at_ms: int
 
     def __repr__(self) -> str:
         return f"OidcLogin(next={self.next!r})"
+
+    def has_state(self, state: str) -> bool:
+        """Whether a callback with this state belongs to the login."""
+        return hmac.compare_digest(self.state.encode(), state.encode())
 
     def challenge(self) -> str:
         """PKCE's S256 of the verifier (RFC 7636)."""
@@ -72,11 +82,14 @@ class OidcLogin(NamedTuple):
 
 
 def sealed(secret: bytes, login: OidcLogin) -> str:
-    """The value of the cookie."""
+    """The value of the cookie. Raises `InvalidRequest` if a browser would not store it."""
     if not secret:
         raise AuthenticationFailed
     payload = _encoded(json.dumps(login).encode())
-    return f"{payload}.{_signature(secret, payload)}"
+    cookie = f"{payload}.{_signature(secret, payload)}"
+    if len(cookie) > COOKIE_CHARS_MAX:
+        raise InvalidRequest(reason="the paths `next` and `failed` are too long for a cookie")
+    return cookie
 
 
 def unsealed(secret: bytes, cookie: str, now_ms: int) -> OidcLogin:
@@ -131,16 +144,19 @@ class IdentityProvider:
         self._metadata: ProviderMetadata | None = None
         self._loaded_ms = 0
         self._failed_ms: int | None = None
-        self._loading = asyncio.Lock()
+        self._loads: SharedLoads[str, None] = SharedLoads()
         self._verifier: JwtVerifier | None = None
         self._exchanging = asyncio.Semaphore(EXCHANGES_MAX)
         self._waiting = 0
 
-    async def begin(self, redirect_url: str, *, next_path: str, failed_path: str) -> tuple[str, OidcLogin]:
+    async def begin(
+        self, redirect_url: str, *, next_path: str, failed_path: str, replaces: str = ""
+    ) -> tuple[str, OidcLogin]:
         """Returns the provider's URL for the browser, and the login. Raises `IdentityProviderUnavailable`."""
         metadata = await self._described()
         state, nonce, verifier = (_encoded(self._random(RANDOM_BYTES)) for _ in range(3))
-        login = OidcLogin(state, nonce, verifier, next_path, failed_path, self._clock.now_ms() + LOGIN_MS)
+        expires_at_ms = self._clock.now_ms() + LOGIN_MS
+        login = OidcLogin(state, nonce, verifier, next_path, failed_path, replaces, expires_at_ms)
         query = {
             "response_type": "code",
             "client_id": self.settings.client_id,
@@ -155,12 +171,11 @@ class IdentityProvider:
         return f"{metadata.authorization_endpoint}{separator}{urlencode(query)}", login
 
     async def finish(
-        self, login: OidcLogin, redirect_url: str, *, state: str, code: str, issuer: str | None = None
+        self, login: OidcLogin, redirect_url: str, *, code: str, issuer: str | None = None
     ) -> Identity:
-        """Exchange the code for a token, and verify it. Raises `AuthenticationFailed`, `IdentityProviderUnavailable`
-        and `Overloaded`. `issuer` is the parameter `iss` of the callback (RFC 9207)."""
-        if not hmac.compare_digest(login.state.encode(), state.encode()):
-            raise AuthenticationFailed
+        """Exchange the code of a callback that belongs to the login for a token, and verify it. Raises
+        `AuthenticationFailed`, `IdentityProviderUnavailable` and `Overloaded`. `issuer` is the parameter `iss` of the
+        callback (RFC 9207)."""
         if issuer is not None and issuer != self.settings.issuer:
             raise AuthenticationFailed
         if not 0 < len(code) <= CODE_CHARS_MAX:
@@ -176,7 +191,7 @@ class IdentityProvider:
             _refuse("the nonce is not that of the login")
         if claims.get("azp", self.settings.client_id) != self.settings.client_id:
             _refuse("the token was issued to another client")
-        principal = user_principal(claims.get(self.settings.subject_claim))
+        principal = subject_of(claims, self.settings.subject_claim)
         return Identity(principal, f"oidc:{self.settings.issuer}")
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -217,21 +232,24 @@ class IdentityProvider:
             raise _unavailable(str(error)) from None
 
     async def _described(self) -> ProviderMetadata:
-        """The provider's description. While it cannot be loaded again, the last one is used."""
-        async with self._loading:
-            now_ms = self._clock.monotonic_ms()
-            if self._metadata is not None and now_ms - self._loaded_ms < METADATA_MS:
-                return self._metadata
-            if self._failed_ms is None or now_ms - self._failed_ms >= RETRY_MS:
-                try:
-                    await self._load()
-                except MillpondError:
-                    self._failed_ms = now_ms
-                    if self._metadata is None:
-                        raise
-            if self._metadata is None:
-                raise IdentityProviderUnavailable(reason="its description could not be loaded a moment ago")
+        """The provider's description. While it is loaded again, or cannot be, the last one is used."""
+        is_current = self._metadata is not None and self._age_ms(self._loaded_ms) < METADATA_MS
+        has_just_failed = self._failed_ms is not None and self._age_ms(self._failed_ms) < RETRY_MS
+        is_loading = self._loads.is_running(_DESCRIPTION)
+        if self._metadata is not None and (is_current or has_just_failed or is_loading):
             return self._metadata
+        if has_just_failed and not is_loading:
+            raise IdentityProviderUnavailable(reason="its description could not be loaded a moment ago")
+        try:
+            await self._loads.run(_DESCRIPTION, self._load)
+        except MillpondError:
+            if self._metadata is None:
+                raise
+        assert self._metadata is not None, "it has been loaded"
+        return self._metadata
+
+    def _age_ms(self, since_ms: int) -> int:
+        return self._clock.monotonic_ms() - since_ms
 
     async def _load(self) -> None:
         url = f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -239,6 +257,7 @@ class IdentityProvider:
             data = await self._off_loop(lambda: read_url(url, self._clock, self._context))
             metadata = parse_metadata(data, self.settings.issuer)
         except (OSError, ValueError, http.client.HTTPException) as error:
+            self._failed_ms = self._clock.monotonic_ms()
             raise _unavailable(str(error)) from None
         if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
             self._verifier = self._new_verifier(metadata.jwks_uri)

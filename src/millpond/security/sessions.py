@@ -12,7 +12,7 @@ import hmac
 import re
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from millpond.catalog import sessions
@@ -21,6 +21,7 @@ from millpond.model.clock import Clock
 from millpond.model.errors import AuthenticationFailed, MillpondError
 from millpond.model.principals import Principal
 from millpond.security.identity import Identity
+from millpond.security.shared_loads import SharedLoads
 from millpond.topology.catalog_access import ReadCatalog, WriteCatalog
 
 LIFETIME_MS: Final = 12 * 3_600_000
@@ -28,6 +29,8 @@ LIFETIME_MS: Final = 12 * 3_600_000
 SEEN_EVERY_MS: Final = 60_000
 """How often the time of last use is stored at most."""
 CLEAN_EVERY_MS: Final = 10 * 60_000
+ENDED_MAX: Final = 10_000
+"""Ended sessions that a broker remembers, so that clients that repeat their ids cause no reads."""
 SECRET_BYTES: Final = 32
 _ID: Final = re.compile(r"(mps_[A-Za-z0-9_-]{43})_([A-Za-z0-9_-]{43})")
 _ID_PURPOSE: Final = b"millpond session\0"
@@ -99,13 +102,17 @@ class Sessions:
         self._clock = clock
         self._random = random
         self._known: dict[bytes, StoredSession] = {}
+        self._ended: dict[bytes, None] = {}
+        """In the order in which their end was found. A session that is not in the catalog never comes back."""
         self._version = -1
-        self._reading = asyncio.Lock()
-        """One read after the other: an older one must not bring back what a newer one has found ended."""
+        self._loads: SharedLoads[bytes, None] = SharedLoads()
+        self._refreshing = asyncio.Lock()
+        """A load waits for a refresh before it is applied. A refresh waits for no load."""
         self._cleaned_ms = clock.monotonic_ms()
 
-    async def open(self, identity: Identity, *, replaces: str | None = None) -> OpenedSession:
-        """Open a session with a new id for a client that has authenticated. The session `replaces` ends."""
+    async def open(self, identity: Identity, *, replaces: Collection[bytes] = ()) -> OpenedSession:
+        """Open a session with a new id for a client that has authenticated. The sessions with the digests `replaces`
+        end."""
         now_ms = self._clock.now_ms()
         session_id = new_id(self.secret, self._random)
         expires_at_ms = min(now_ms + LIFETIME_MS, identity.expires_at_ms or now_ms + LIFETIME_MS)
@@ -118,14 +125,16 @@ class Sessions:
             now_ms,
             expires_at_ms,
         )
-        replaced = self._digest(replaces)
-        await self._write(lambda tx: sessions.add(tx, stored, replaces=replaced))
+        await self._write(lambda tx: sessions.add(tx, stored, replaces=replaces))
+        for digest in replaces:
+            self._forget(digest)
         await self._refresh_quietly()
         return OpenedSession(session_id, stored)
 
-    def _digest(self, session_id: str | None) -> bytes | None:
+    def digest(self, session_id: str) -> bytes | None:
+        """None if no broker of this cluster has issued the id."""
         try:
-            return None if session_id is None else parse_id(self.secret, session_id)
+            return parse_id(self.secret, session_id)
         except AuthenticationFailed:
             return None
 
@@ -143,12 +152,14 @@ class Sessions:
     async def find(self, session_id: str) -> StoredSession:
         """The session, which is in use now. Raises `AuthenticationFailed` if it has ended."""
         digest = parse_id(self.secret, session_id)
+        if digest in self._ended:
+            raise AuthenticationFailed
         found = self._known.get(digest)
         if found is None or found.has_expired(self._clock.now_ms()):  # another broker may have seen it later
-            found = await self._load(digest)
+            await self._loads.run(digest, lambda: self._load(digest))
+            found = self._known.get(digest)
         now_ms = self._clock.now_ms()
         if found is None or found.has_expired(now_ms):
-            self._known.pop(digest, None)
             raise AuthenticationFailed
         if now_ms - found.seen_at_ms >= SEEN_EVERY_MS:
             found = await self._see(found, now_ms)
@@ -158,13 +169,13 @@ class Sessions:
         """End a session. False if it has ended before."""
         digest = parse_id(self.secret, session_id)
         ended: bool = await self._write(lambda tx: sessions.end(tx, digest))
-        self._known.pop(digest, None)
+        self._forget(digest)
         await self._refresh_quietly()
         return ended
 
     def is_live(self, session_id: str) -> bool:
         """Whether a session that was found here has not ended since. One that is idle ends at the next refresh."""
-        digest = self._digest(session_id)
+        digest = self.digest(session_id)
         found = None if digest is None else self._known.get(digest)
         return found is not None and self._clock.now_ms() < found.expires_at_ms
 
@@ -172,15 +183,18 @@ class Sessions:
 
     async def refresh(self) -> None:
         """Forget the sessions that have ended."""
-        async with self._reading:
+        async with self._refreshing:
             if not self._known:
                 return
             now_ms = self._clock.now_ms()
             has_expired = any(each.has_expired(now_ms) for each in self._known.values())
             if has_expired or await self._read(sessions.version) != self._version:
-                self._version, stored = await self._read(sessions.read)
-                live = {each.digest: each for each in stored if not each.has_expired(now_ms)}
-                self._known = {digest: live[digest] for digest in self._known if digest in live}
+                self._version, rows = await self._read(sessions.read)
+                stored = {each.digest: each for each in rows}
+                for digest in [each for each in self._known if each not in stored]:
+                    self._forget(digest)
+                found = {digest: stored[digest] for digest in self._known}
+                self._known = {key: each for key, each in found.items() if not each.has_expired(now_ms)}
 
     async def clean_when_due(self) -> None:
         """Delete expired sessions, each `CLEAN_EVERY_MS`."""
@@ -201,24 +215,45 @@ class Sessions:
         with contextlib.suppress(MillpondError):
             await self.refresh()
 
-    async def _load(self, digest: bytes) -> StoredSession | None:
-        async with self._reading:
+    async def _load(self, digest: bytes) -> None:
+        """Read one session. If a refresh has found meanwhile that sessions have ended, this may be one of them: it is
+        read again."""
+        is_current = False
+        while not is_current:
+            before = self._version
             version, found = await self._read(lambda tx: sessions.find(tx, digest))
-            if not self._known:
-                self._version = version
-            if found is not None:
-                self._known[digest] = found
-            return found
+            async with self._refreshing:
+                is_current = self._version <= max(before, version)
+                if is_current and digest not in self._ended:
+                    self._apply(digest, version, found)
+
+    def _apply(self, digest: bytes, version: int, found: StoredSession | None) -> None:
+        if not self._known:
+            self._version = version
+        if found is None:
+            self._forget(digest)
+        elif found.has_expired(self._clock.now_ms()):
+            self._known.pop(digest, None)
+        else:
+            self._known[digest] = found
+
+    def _forget(self, digest: bytes) -> None:
+        """The session has ended."""
+        self._known.pop(digest, None)
+        self._ended[digest] = None
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]  # the oldest
 
     async def _see(self, session: StoredSession, now_ms: int) -> StoredSession:
         """Concurrent requests find the new time at once, so that one of them stores it."""
-        seen = self._known[session.digest] = session._replace(seen_at_ms=now_ms)
+        seen = session._replace(seen_at_ms=now_ms)
+        self._known[session.digest] = seen
         try:
             is_stored: bool = await self._write(lambda tx: sessions.see(tx, session.digest, now_ms=now_ms))
         except MillpondError:
             return seen  # the session stays usable while the catalog cannot be written
         if not is_stored:
-            self._known.pop(session.digest, None)
+            self._forget(session.digest)
             raise AuthenticationFailed
         return seen
 

@@ -4,7 +4,7 @@ Every login gets a session with a new id, and ends the session that the browser 
 long, and says as little, as any other failed authentication.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millpond.catalog.sessions import StoredSession
@@ -17,7 +17,7 @@ from millpond.security.gate import ClientProof, Gate
 from millpond.security.sessions import OpenedSession, Sessions, form_token, is_form_token
 
 if TYPE_CHECKING:  # packages that few brokers need are imported when they are used
-    from millpond.security.oidc import IdentityProvider
+    from millpond.security.oidc import IdentityProvider, OidcLogin
 
 PASSWORD: Final = "password"  # noqa: S105  # no secret
 TOKEN: Final = "token"  # noqa: S105  # no secret
@@ -75,8 +75,13 @@ class BrowserLogin:
         return await self._log_in(client, TOKEN, lambda: self._authenticator.bearer(token))
 
     async def _log_in(
-        self, client: ClientProof, method: str, check: Callable[[], Awaitable[Identity]]
+        self,
+        client: ClientProof,
+        method: str,
+        check: Callable[[], Awaitable[Identity]],
+        replaces: Collection[bytes] = (),
     ) -> OpenedSession:
+        """The session that the browser sends ends, and those with the digests `replaces`."""
         self._check_on()
 
         async def check_encrypted() -> Identity:
@@ -84,51 +89,53 @@ class BrowserLogin:
             return await check()
 
         identity = await self._gate.attempt(client, method, check_encrypted)
-        opened = await self._sessions.open(identity, replaces=_only(client.sessions))
+        opened = await self._sessions.open(identity, replaces={*replaces, *self._current(client)})
         host = client_address(client.host)
         self._view.audit.session_opened(identity.principal, client=host, method=method)
         return opened
 
     # -- at an identity provider --------------------------------------------------------------------------------
 
-    async def begin_oidc(self, redirect_url: str, *, next_path: str, failed_path: str) -> tuple[str, str]:
-        """Returns the provider's URL for the browser, and the value of the cookie that keeps the login's state."""
+    async def begin_oidc(
+        self, client: ClientProof, redirect_url: str, *, next_path: str, failed_path: str
+    ) -> tuple[str, str]:
+        """Returns the provider's URL for the browser, and the value of the cookie that keeps the login's state. Raises
+        `InvalidRequest` if the paths are too long for it."""
         from millpond.security.oidc import sealed
 
         provider = self._oidc()
         url, login = await provider.begin(
-            self._redirect_url(redirect_url), next_path=next_path, failed_path=failed_path
+            self._redirect_url(redirect_url),
+            next_path=next_path,
+            failed_path=failed_path,
+            replaces="".join(each.hex() for each in self._current(client)),
         )
         return url, sealed(self._view.secret, login)
 
-    def oidc_paths(self, cookie: str) -> tuple[str, str]:
-        """Where the user wants to go after a login and after a failed one. Raises `AuthenticationFailed`."""
+    def begun_oidc(self, cookie: str) -> "OidcLogin | None":
+        """The login of a cookie. None if it has expired, or the cookie is wrong."""
         from millpond.security.oidc import unsealed
 
-        login = unsealed(self._view.secret, cookie, self._clock.now_ms())
-        return login.next, login.failed
+        try:
+            return unsealed(self._view.secret, cookie, self._clock.now_ms())
+        except AuthenticationFailed:
+            return None
 
     async def finish_oidc(
-        self, client: ClientProof, redirect_url: str, cookie: str, callback: OidcCallback
+        self, client: ClientProof, redirect_url: str, login: "OidcLogin | None", callback: OidcCallback
     ) -> OpenedSession:
         """Raises `AuthenticationFailed`, `IdentityProviderUnavailable` and `Overloaded`."""
         provider = self._oidc()
 
         async def check() -> Identity:
-            from millpond.security.oidc import unsealed
-
-            login = unsealed(self._view.secret, cookie, self._clock.now_ms())
-            if callback.error:
+            if login is None or not login.has_state(callback.state) or callback.error:
                 raise AuthenticationFailed
             return await provider.finish(
-                login,
-                self._redirect_url(redirect_url),
-                state=callback.state,
-                code=callback.code,
-                issuer=callback.issuer,
+                login, self._redirect_url(redirect_url), code=callback.code, issuer=callback.issuer
             )
 
-        return await self._log_in(client, OIDC, check)
+        replaces = [bytes.fromhex(login.replaces)] if login is not None and login.replaces else []
+        return await self._log_in(client, OIDC, check, replaces)
 
     def _oidc(self) -> "IdentityProvider":
         self._check_on()
@@ -160,10 +167,11 @@ class BrowserLogin:
     def is_super_user(self, access: Access) -> bool:
         return self._view.is_super_user(access.principal)
 
+    def _current(self, client: ClientProof) -> list[bytes]:
+        """The digest of the session that the browser has sent."""
+        digest = self._sessions.digest(client.sessions[0]) if len(client.sessions) == 1 else None
+        return [] if digest is None else [digest]
+
     def _check_on(self) -> None:
         if not self._view.enabled:
             raise InvalidRequest(reason="security is off; start the broker with security=on")
-
-
-def _only(values: Sequence[str]) -> str | None:
-    return values[0] if len(values) == 1 else None

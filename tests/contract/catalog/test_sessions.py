@@ -51,7 +51,7 @@ def test_logins_and_uses_do_not_raise_the_version(catalog):
 
 def test_a_login_replaces_the_session_that_it_names(catalog):
     catalog.write(sessions.add, session(1))
-    catalog.write(sessions.add, session(2), replaces=session(1).digest)
+    catalog.write(sessions.add, session(2), replaces=[session(1).digest])
     assert kept(catalog) == [2]
 
 

@@ -5,6 +5,8 @@ _WIRE = "tests/hostile/security/test_attacks.py"
 _SCRAM = "tests/unit/security/test_scram.py"
 _SASL = "tests/unit/frontends/kafka/test_sasl.py"
 _JWT = "tests/unit/security/test_jwt.py"
+_SESSIONS = "tests/unit/security/test_sessions.py"
+_OIDC = "tests/unit/frontends/web/test_oidc.py"
 _LISTENER = "tests/unit/security/test_listener.py"
 _TLS = "tests/unit/security/test_tls.py"
 
@@ -68,6 +70,23 @@ ATTACKS = {
         f"{_JWT}::test_a_public_key_is_no_secret_of_hs256",
         f"{_JWT}::test_a_foreign_key_id_fails",
         f"{_JWT}::test_other_members_of_the_header_are_ignored",
+    ),
+    "an ended session on many connections": (
+        f"{_SESSIONS}::test_an_ended_id_that_many_connections_repeat_is_read_once",
+        f"{_SESSIONS}::test_a_refresh_does_not_wait_for_the_sessions_that_requests_load",
+    ),
+    "the callback of another login": (
+        f"{_OIDC}::test_a_callback_that_is_not_of_this_browsers_login_is_refused",
+    ),
+    "the email address of another user": (
+        f"{_JWT}::test_an_email_address_names_the_user_only_if_the_issuer_has_verified_it",
+        f"{_OIDC}::test_the_claim_of_the_settings_names_the_user",
+    ),
+    "an identity provider that hangs": (
+        "tests/unit/security/test_https_client.py::"
+        "test_a_server_that_sends_a_little_now_and_then_does_not_hold_a_request",
+        "tests/unit/security/test_provider_threads.py::"
+        "test_requests_that_hang_hold_no_other_threads_and_do_not_delay_a_stop",
     ),
     "20 million tags before the login": (f"{_WIRE}::test_twenty_million_tags_before_the_login_are_not_read",),
     "oversized frames before the login": (

@@ -210,13 +210,29 @@ def test_files_that_other_users_can_open(secured):
     assert found["data directory"]["advice"] == f"chmod 700 '{data}'"
 
 
-def test_a_settings_file_with_a_password(tmp_path):
+@pytest.mark.parametrize(
+    "line",
+    [
+        'catalog = "postgresql://me:hunter2@127.0.0.1:1/x"',
+        'oidc_client_secret = "hunter2"',
+        'storage = "http://127.0.0.1:1/bucket?secret_key=hunter2"',
+    ],
+)
+def test_a_settings_file_with_a_password(tmp_path, line):
     config = tmp_path / "millpond.toml"
-    config.write_text('catalog = "postgresql://me:hunter2@127.0.0.1:1/x"\n')
+    config.write_text(f"{line}\n")
     config.chmod(0o644)
     found = findings(f"--config={config}", code=1)
     assert found["settings file"]["status"] == "problem"
     assert "hunter2" not in json.dumps(found)
+
+
+def test_a_settings_file_without_a_secret_may_be_open(tmp_path, monkeypatch):
+    monkeypatch.setenv("MILLPOND_OIDC_CLIENT_SECRET", "hunter2")
+    config = tmp_path / "millpond.toml"
+    config.write_text('oidc_client_id = "millpond"\noidc_client_secret = ""\n')
+    config.chmod(0o644)
+    assert "settings file" not in findings(f"--config={config}", f"--data-dir={tmp_path / 'data'}")
 
 
 @pytest.mark.parametrize(

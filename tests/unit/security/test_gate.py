@@ -1,6 +1,7 @@
 """The gate of the HTTP and gRPC interfaces: which proof counts, on which connection."""
 
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -92,6 +93,31 @@ async def test_a_broker_proves_itself_with_its_token(scheme):
     entrance.clock.advance(60_000)
     with pytest.raises(AuthenticationFailed):
         await entrance.admit(ENCRYPTED, f"{scheme} {token}")
+
+
+class View(SimpleNamespace):
+    """Knows the password of the session's login after it has read the changes `reads` times."""
+
+    async def catch_up(self):
+        self.reads -= 1
+
+    def is_valid(self, _):
+        return self.reads <= 0
+
+
+@pytest.mark.parametrize(("reads", "is_accepted"), [(0, True), (1, True), (2, False)])
+async def test_before_a_session_is_refused_the_changes_of_other_brokers_are_read(reads, is_accepted):
+    entrance, sessions = Entrance(), SimpleNamespace()
+    sessions.identity = AsyncMock(return_value=ALICE)
+    view = View(reads=reads, **vars(entrance.gate._view))
+    gate = Gate(view, Checker(), clock=entrance.clock, sessions=sessions, sleep=entrance._sleep)
+    proof = ENCRYPTED._replace(sessions=("id",))
+    if is_accepted:
+        assert await gate.admit(proof) == ("alice", "192.0.2.1")
+    else:
+        with pytest.raises(AuthenticationFailed):
+            await gate.admit(proof)
+    assert view.reads == max(0, reads - 1)
 
 
 async def test_without_security_every_client_has_open_access():

@@ -210,6 +210,26 @@ async def test_a_slow_issuer_delays_only_callers_without_a_key():
     assert source.fetched == 2
 
 
+async def test_a_slow_issuer_that_fails_is_asked_once_for_all_who_wait():
+    source, clock, released = Source(OSError("away")), Clock(), asyncio.Event()
+
+    async def off_loop(work):
+        await released.wait()
+        clock.ms += module.RETRY_MS  # what it took
+        return work()
+
+    keys = JwkSet(source, clock=clock, off_loop=off_loop)
+    waiting = [asyncio.create_task(keys.key("rsa", "RS256")) for _ in range(50)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    released.set()
+    assert (await asyncio.gather(*waiting[1:]), source.fetched) == (49 * [None], 1)
+    clock.ms += module.RETRY_MS - 1
+    assert (await keys.key("rsa", "RS256"), source.fetched) == (None, 1)
+    clock.ms += 1
+    assert (await keys.key("rsa", "RS256"), source.fetched) == (None, 2)
+
+
 async def test_a_caller_that_goes_away_does_not_block_the_next():
     source, clock, released = Source(), Clock(), asyncio.Event()
 

@@ -70,8 +70,17 @@ async def test_a_token_is_valid_half_a_minute_earlier(name):
 
 
 async def test_another_claim_may_name_the_user():
-    text = token(email="bob@example.com")
-    assert (await verifier(subject_claim="email").verify(text)).principal.name == "bob@example.com"
+    text = token(upn="bob@example.com")
+    assert (await verifier(subject_claim="upn").verify(text)).principal.name == "bob@example.com"
+
+
+async def test_an_email_address_names_the_user_only_if_the_issuer_has_verified_it():
+    address = {"email": "bob@example.com"}
+    named = await verifier(subject_claim="email").verify(token(**address, email_verified=True))
+    assert named.principal.name == "bob@example.com"
+    for claims in ({}, {"email_verified": False}, {"email_verified": "true"}, {"email_verified": 1}):
+        with pytest.raises(AuthenticationFailed):
+            await verifier(subject_claim="email").verify(token(**address, **claims))
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class Cluster:
         self.clock = SimulatedClock(1_000_000)
         self.reads = self.writes = 0
         self.fails = False
+        self.held = None
 
     def broker(self):
         made = Sessions(self._read, self._write, clock=self.clock)
@@ -47,8 +48,14 @@ class Cluster:
         self.reads += 1
         with self.database.read() as tx:
             found = function(tx)
-        await asyncio.sleep(0)
+        held, self.held = self.held, None
+        await (asyncio.sleep(0) if held is None else held.wait())
         return found
+
+    def hold_next_read(self):
+        """The next read gets its rows now, and returns when the event is set."""
+        self.held = asyncio.Event()
+        return self.held
 
     async def _write(self, operation):
         self.writes += 1
@@ -143,14 +150,84 @@ async def test_a_read_that_began_before_the_end_does_not_bring_a_session_back(cl
     assert not await is_found(broker, opened.id)
 
 
+async def test_an_ended_id_that_many_connections_repeat_is_read_once(cluster):
+    first, second = cluster.broker(), cluster.broker()
+    opened, other, live = [await first.open(ALICE) for _ in range(3)]
+    assert await is_found(second, other.id)
+    for each in (opened, other):
+        await first.end(each.id)
+    reads = cluster.reads
+    assert not any(await asyncio.gather(*(is_found(second, opened.id) for _ in range(50))))
+    assert not await is_found(second, opened.id)
+    assert cluster.reads == reads + 1
+    await second.refresh()
+    reads = cluster.reads
+    assert not await is_found(second, other.id)  # the refresh has found its end
+    assert cluster.reads == reads
+    assert all(await asyncio.gather(*(is_found(second, live.id) for _ in range(50))))
+    assert cluster.reads == reads + 1
+
+
+async def test_of_ended_sessions_the_latest_are_remembered(cluster, monkeypatch):
+    monkeypatch.setattr("millpond.security.sessions.ENDED_MAX", 1)
+    broker = cluster.broker()
+    earlier, latest = await broker.open(ALICE), await broker.open(ALICE)
+    for each in (earlier, latest):
+        await broker.end(each.id)
+    reads = cluster.reads
+    assert not await is_found(broker, latest.id)
+    assert cluster.reads == reads
+    assert not await is_found(broker, earlier.id)
+    assert cluster.reads == reads + 1
+
+
+async def test_a_refresh_does_not_wait_for_the_sessions_that_requests_load(cluster):
+    first, second = cluster.broker(), cluster.broker()
+    opened, other = await first.open(ALICE), await first.open(ALICE)
+    assert await is_found(second, other.id)
+    released = cluster.hold_next_read()
+    loading = asyncio.create_task(is_found(second, opened.id))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await first.end(other.id)
+    await asyncio.wait_for(second.refresh(), 60)
+    assert [loading.done(), second.is_live(other.id)] == [False, False]
+    released.set()
+    assert await loading
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_load_that_a_refresh_overtakes_is_repeated(cluster, is_first):
+    """The refresh knows that the session has ended, and the read of the load does not."""
+    first, second = cluster.broker(), cluster.broker()
+    opened, other = await first.open(ALICE), await first.open(ALICE)
+    assert await is_found(second, other.id)
+    released = cluster.hold_next_read()
+    loading = asyncio.create_task(is_found(second, opened.id))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await first.end(opened.id)
+    if is_first:
+        await second.refresh()
+        released.set()
+    else:
+        refreshing = asyncio.create_task(second.refresh())
+        await asyncio.sleep(0)
+        released.set()
+        await refreshing
+    assert not await loading
+    assert [second.is_live(each.id) for each in (opened, other)] == [False, True]
+
+
 async def test_a_login_ends_the_session_that_the_browser_had(cluster):
     broker = cluster.broker()
     before = await broker.open(ALICE)
     assert await is_found(broker, before.id)
-    after = await broker.open(ALICE, replaces=before.id)
+    after = await broker.open(ALICE, replaces=[broker.digest(before.id)])
     assert before.id != after.id
     assert [await is_found(broker, each.id) for each in (before, after)] == [False, True]
-    await broker.open(ALICE, replaces="forged")
+    assert not broker.is_live(before.id)
+    assert broker.digest("forged") is None
 
 
 async def test_a_forged_id_costs_no_read_of_the_catalog(cluster):

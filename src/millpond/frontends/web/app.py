@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.web.convert import convert_parameters
-from millpond.frontends.web.errors import HttpError, owner_of, problem_of, refusal_of
+from millpond.frontends.web.cookies import SESSION, values_of
+from millpond.frontends.web.errors import HttpError, elsewhere_of, owner_of, problem_of, refusal_of
 from millpond.frontends.web.forgery import REQUEST_HEADER, check_form_token, check_origin, needs_form_token
 from millpond.frontends.web.guarding import NamingParts, guard_of, guarded_result
 from millpond.frontends.web.operations import (
@@ -182,6 +183,8 @@ class _Path:
         headers = [(name.encode(), value.encode()) for name, value in refusal.headers]
         status = refusal.status
         if (owner := owner_of(error)) is not None:
+            if self._has_session(scope):
+                return self._error_response(elsewhere_of(refusal, f"{self._site.scheme}://{owner}"), scope)
             status = 307
             headers.append((b"location", _owner_url(self._site.scheme, owner, scope)))
         if status == UNAUTHORIZED:
@@ -189,6 +192,11 @@ class _Path:
         if refusal.retriable:
             headers.append((b"retry-after", b"%d" % _retry_after_s(refusal, self._site.limits.retry_after_s)))
         return RawResponse(encode(problem_of(refusal)), headers=headers, status=status)
+
+    def _has_session(self, scope: Scope) -> bool:
+        """Whether a request that was authenticated is one of a browser with a session."""
+        sessions = values_of(Headers(raw=scope["headers"]), SESSION, secure=self._site.is_secure)
+        return self._site.services.gate.enabled and bool(sessions)
 
     def _count(self, method: str, result: HandlerResult) -> None:
         operation = self._operations.get(method)

@@ -12,6 +12,7 @@ from millpond.model import errors
 from millpond.model.errors import Defect, MillpondError, NotCoordinator, NotOwner
 
 FACT_CHARS_MAX: Final = 500
+MISDIRECTED: Final = 421
 Detail = str | int | list[str]
 logger = logging.getLogger(__name__)
 
@@ -66,8 +67,11 @@ class HttpError(Exception):
         self.headers = tuple(headers)
 
 
-def refusal_of(error: Exception, *, what: str = "a request") -> HttpError:
-    """Any error as clients receive it. An unexpected error is logged, and clients do not receive its text."""
+def refusal_of(
+    error: Exception, *, what: str = "a request", headers: Sequence[tuple[bytes, bytes]] = ()
+) -> HttpError:
+    """Any error as clients receive it, with these headers. An unexpected error is logged, and clients do not receive
+    its text."""
     if isinstance(error, HttpError):
         return error
     if not isinstance(error, MillpondError):
@@ -81,7 +85,12 @@ def refusal_of(error: Exception, *, what: str = "a request") -> HttpError:
         )
         error = Defect(reason="see the broker's log")
     return HttpError(
-        status_of(error), code_of(error), str(error), retriable=error.retriable, details=_details(error)
+        status_of(error),
+        code_of(error),
+        str(error),
+        retriable=error.retriable,
+        details=_details(error),
+        headers=[(name.decode(), value.decode()) for name, value in headers],
     )
 
 
@@ -101,6 +110,12 @@ def problem_of(refusal: HttpError) -> ProblemJson:
 def owner_of(error: Exception) -> str | None:
     """The owner's address for a client that called the wrong broker, if it is known."""
     return error.facts.get("owner_http") if isinstance(error, NotOwner | NotCoordinator) else None
+
+
+def elsewhere_of(refusal: HttpError, owner_url: str) -> HttpError:
+    """For a browser with a session: its cookie is not sent to the owner, which is another origin."""
+    text = f"{refusal} {owner_url} owns it. Open that address and log in there: a session is not sent to another one."
+    return HttpError(MISDIRECTED, refusal.code, text, details=refusal.details)
 
 
 def _details(error: MillpondError) -> dict[str, Detail]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millpond.frontends.web.errors import MISDIRECTED
 from millpond.frontends.web.operations import JSON, NO_BODY, NonJsonContent, Operation
 from millpond.frontends.web.schemas import SUFFIX, ProblemJson
 from millpond.security.requirements import PUBLIC
@@ -109,7 +110,7 @@ def refusals(operation: Operation) -> list[int]:
     if operation.body is not NO_BODY:
         statuses.update(BODY_REFUSED)
     if operation.redirects:
-        statuses.add(307)
+        statuses.update((307, MISDIRECTED))
     return sorted(statuses)
 
 

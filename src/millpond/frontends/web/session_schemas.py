@@ -7,6 +7,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from millpond.frontends.web.schemas import RequestStruct
 
 LocalPath = Annotated[str, Meta(max_length=2_000)]
+CookiePath = Annotated[str, Meta(max_length=1_000)]
+"""A path that is kept in a cookie, which has room for 4,096 characters."""
 Secret = Annotated[str, Meta(min_length=1, max_length=20_000)]
 
 
@@ -45,8 +47,8 @@ class LogoutForm(RequestStruct, frozen=True):
 
 
 class OidcQuery(RequestStruct, frozen=True):
-    next: LocalPath = "/"
-    failed: LocalPath = ""
+    next: CookiePath = "/"
+    failed: CookiePath = ""
 
 
 class OidcCallbackQuery(Struct, frozen=True):

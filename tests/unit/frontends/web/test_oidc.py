@@ -1,5 +1,6 @@
 """Login at an identity provider: a real one on loopback, and everything that a browser or a provider can get wrong."""
 
+import threading
 import time
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
@@ -9,11 +10,12 @@ import pytest
 from click.testing import CliRunner
 from tests.tls import Pki
 from tests.unit.frontends.secured import secured_broker
+from tests.unit.security import issuer
 from tests.unit.security.identity_provider import CLIENT_ID, CLIENT_SECRET, running_provider
 
 from millpond.cli.settings import settings as show_settings
 from millpond.model.errors import InvalidSettings
-from millpond.security import oidc
+from millpond.security import jwks, oidc
 from millpond.settings import Settings, load
 from millpond.testing import SimulatedClock, running_broker
 
@@ -128,9 +130,8 @@ async def test_a_callback_that_is_not_of_this_browsers_login_is_refused(provider
             await third.get(back),  # without a login
             await other.get(back),
             await client.get(back.replace("state=", "state=x")),
-            await client.get(back.replace("iss=https", "iss=http")),
-            await client.get(back.replace("code=", "c=")),
             await client.get(back, params={"error": "access_denied", "state": "x"}),
+            await client.get(back, params={"error": "access_denied"}),
         ]
         for each in forged:
             headers = {"cookie": f"{LOGIN}={each}".encode("latin-1")}
@@ -141,7 +142,60 @@ async def test_a_callback_that_is_not_of_this_browsers_login_is_refused(provider
         assert caplog.text.count("authentication failed") == len(answers)
         assert len(provider.requests) == requests  # none of them was worth a question
         assert [await principal(each) for each in (client, other, third)] == 3 * [None]
+        assert not any("set-cookie" in each.headers for each in answers)
         assert (await client.get(back)).status_code == 200
+
+
+async def test_the_callback_of_a_login_ends_it_whatever_it_says(provider):
+    async with opened(provider) as (_, client):
+        requests = None
+        for path, status in (("", 401), ("/login?failed", 303)):
+            for change in (
+                lambda back: back.replace("iss=https", "iss=http"),
+                lambda back: back.replace("code=", "c="),
+                lambda back: f"{back}&error=access_denied",
+            ):
+                url = await begin(client, failed=path)
+                requests = requests or len(provider.requests)
+                assert LOGIN in client.cookies
+                answer = await client.get(change(provider.authorize(url)))
+                assert (answer.status_code, LOGIN in client.cookies) == (status, False)
+        assert len(provider.requests) == requests  # no code was exchanged
+        provider.status = 500
+        assert code(await log_in(client, provider)) == (503, "IdentityProviderUnavailable")
+        assert LOGIN not in client.cookies
+        back = provider.authorize(await begin(client, failed="/login?failed"))
+        answer = await client.get(back.replace("state=", "state=x"))  # of another page
+        assert (answer.status_code, answer.headers["location"]) == (303, "/login?failed")
+        assert LOGIN in client.cookies
+
+
+async def test_a_login_ends_the_session_that_the_browser_had_when_it_began(provider):
+    """A browser does not send a cookie with `SameSite=Strict` when the provider sends it back."""
+    async with opened(provider) as (secured, client), browser(secured) as returning:
+        await log_in(client, provider)
+        old = {"cookie": f"{SESSION}={client.cookies[SESSION]}"}
+        back = provider.authorize(await begin(client))
+        login = {"cookie": f"{LOGIN}={client.cookies[LOGIN]}"}
+        async with browser(secured) as other:
+            assert (await other.get("/topics", headers=old)).status_code == 200
+            assert (await returning.get(back, headers=login)).status_code == 200
+            assert (await other.get("/topics", headers=old)).status_code == 401
+        assert await principal(returning) == "User:alice"
+
+
+async def test_paths_that_do_not_fit_into_a_cookie_are_refused(provider):
+    async with opened(provider) as (_, client):
+        await log_in(client, provider)  # the digest of a session takes room, too
+        longest = "/" + 999 * "x"
+        await begin(client, next=longest, failed=longest)
+        [cookie] = [each for each in client.cookies.jar if each.name == LOGIN]
+        assert len(f"__Host-{LOGIN}={cookie.value}") <= 4096
+        for query in ({"next": longest + "x"}, {"failed": longest + "x"}):
+            assert code(await client.get("/session/oidc", params=query)) == (400, "InvalidRequest")
+        quotes = "/" + 999 * '"'  # JSON escapes them
+        answer = await client.get("/session/oidc", params={"next": quotes, "failed": quotes})
+        assert (code(answer), "set-cookie" in answer.headers) == ((400, "InvalidRequest"), False)
 
 
 async def test_a_code_works_once(provider):
@@ -207,7 +261,7 @@ async def test_the_provider_refuses_a_login_with_another_verifier_or_redirect(pr
 
 async def test_the_claim_of_the_settings_names_the_user(provider):
     provider.description = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
-    provider.claims = {"email": "alice@example.com"}
+    provider.claims = {"email": "alice@example.com", "email_verified": True}
     own = {
         "oauth_subject_claim": "email",
         "oidc_scopes": "openid email",
@@ -220,6 +274,10 @@ async def test_the_claim_of_the_settings_names_the_user(provider):
         assert back.startswith("https://console.example/session/oidc/callback?")
         assert (await client.get(back.partition("console.example")[2])).status_code == 200
         assert await principal(client) == "User:alice@example.com"
+        for verified in (False, "true", ...):
+            provider.claims = {"email": "bob@example.com", "email_verified": verified}
+            back = provider.authorize(await begin(client))
+            assert (await client.get(back.partition("console.example")[2])).status_code == 401
 
 
 async def test_a_provider_that_fails_is_an_error_of_its_own_and_is_not_asked_at_once_again(provider, caplog):
@@ -248,6 +306,28 @@ async def test_a_provider_that_fails_is_an_error_of_its_own_and_is_not_asked_at_
         for path in ("https://elsewhere", "//elsewhere"):
             for name in ("next", "failed"):
                 assert (await client.get("/session/oidc", params={name: path})).status_code == 400
+
+
+async def test_requests_to_the_provider_have_threads_of_their_own(provider, monkeypatch, tmp_path):
+    used = {}
+
+    def recorded(function):
+        def run(*args, **options):
+            used.setdefault(function.__name__, threading.current_thread().name.rpartition("_")[0])
+            return function(*args, **options)
+
+        return run
+
+    for module, name in ((oidc, "read_url"), (oidc, "send"), (jwks, "read_file")):
+        monkeypatch.setattr(module, name, recorded(getattr(module, name)))
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(issuer.jwks())
+    jwts = {"oauth_issuer": issuer.ISSUER, "oauth_audience": issuer.AUDIENCE, "oauth_jwks": str(keys)}
+    async with opened(provider, **jwts) as (_, client):
+        assert (await log_in(client, provider)).status_code == 200
+        client.cookies.clear()
+        await client.get("/topics", headers={"authorization": f"Bearer {issuer.token()}"})
+    assert used == dict.fromkeys(("read_url", "send", "read_file"), "millpond-identity")
 
 
 # -- settings --------------------------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from tests.unit.frontends.secured import ADMIN, TOPIC, secured_broker
 
 from millpond.catalog.sessions import IDLE_MS
 from millpond.frontends.web.handlers.sessions import local_path
-from millpond.model.errors import InvalidRequest
+from millpond.model.errors import InvalidRequest, NotOwner
 from millpond.security import Identity
 from millpond.security.sessions import LIFETIME_MS, Sessions
+from millpond.service import MessageWriter
 from millpond.testing import SimulatedClock, running_broker
 
 COOKIE = "millpond-session"
@@ -212,6 +213,24 @@ async def test_a_page_of_another_origin_is_refused(secured, client):
         )
     own = {**BY_SCRIPT, "origin": f"http://{secured.broker.listeners['http']}"}
     assert (await client.post("/topics", json={"name": "new"}, headers=own)).status_code == 200
+
+
+async def test_a_browser_is_not_sent_to_an_owner_that_would_not_get_its_cookie(secured, client, monkeypatch):
+    async def fail(*_, **__):
+        raise NotOwner(owner_http="there:8000")
+
+    monkeypatch.setattr(MessageWriter, "submit", fail)
+    await secured.allow("bob", f"WRITE T {TOPIC}")
+    await log_in(client)
+    path = f"/topics/{TOPIC}/produce/0"
+    answer = await client.post(path, content=b"x", headers=BY_SCRIPT)
+    assert (code(answer), answer.json()["retriable"]) == ((421, "NotOwner"), False)
+    assert "http://there:8000 owns it" in answer.json()["message"]
+    assert "location" not in answer.headers
+    assert answer.json()["details"] == {"owner_http": "there:8000"}
+    user = {"authorization": await secured.user(f"WRITE T {TOPIC}")}
+    async with browser(secured.broker) as other:
+        assert (await other.post(path, content=b"x", headers=user)).status_code == 307
 
 
 async def test_two_proofs_are_refused_even_if_both_are_right(secured, client):

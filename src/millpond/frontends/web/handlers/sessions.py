@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 
 from millpond.frontends.web.convert import convert_parameters, decode_json
 from millpond.frontends.web.cookies import LAX, LOGIN, SESSION, delete_cookie, set_cookie, values_of
+from millpond.frontends.web.errors import refusal_of
 from millpond.frontends.web.guarding import proof_of
 from millpond.frontends.web.operations import (
     FORM,
@@ -216,8 +217,9 @@ async def begin_oidc_login(call: HttpCall[NoParameters, OidcQuery, None]) -> Raw
     """Send the browser to the identity provider of `oidc_issuer`. The login must be finished within ten minutes."""
     next_path = local_path(call.query.next)
     failed_path = local_path(call.query.failed) if call.query.failed else ""
+    client = proof_of(call.site, call.scope, call.headers)
     url, state = await call.site.services.login.begin_oidc(
-        _callback_url(call.site), next_path=next_path, failed_path=failed_path
+        client, _callback_url(call.site), next_path=next_path, failed_path=failed_path
     )
     cookie = set_cookie(LOGIN, state, secure=call.site.is_secure, same_site=LAX, max_age_s=LOGIN_S)
     return _redirect(url, cookie)
@@ -239,29 +241,23 @@ async def finish_oidc_login(call: HttpCall[NoParameters, OidcCallbackQuery, None
     login, query = call.site.services.login, call.query
     if not login.has_oidc:
         raise InvalidRequest(reason="login with OIDC is not configured; set oidc_issuer")
-    forgotten = delete_cookie(LOGIN, secure=call.site.is_secure, same_site=LAX)
     states = values_of(call.headers, LOGIN, secure=call.site.is_secure)
-    cookie = states[0] if len(states) == 1 else ""
-    paths = _oidc_paths(call.site, cookie)
+    begun = login.begun_oidc(states[0]) if len(states) == 1 else None
+    forgotten = []
+    if begun is not None and begun.has_state(query.state):  # another page cannot make the browser forget it
+        forgotten.append(delete_cookie(LOGIN, secure=call.site.is_secure, same_site=LAX))
     client = proof_of(call.site, call.scope, call.headers)
     callback = OidcCallback(query.state, query.code, query.error, None if query.iss is UNSET else query.iss)
     try:
-        opened = await login.finish_oidc(client, _callback_url(call.site), cookie, callback)
-    except MillpondError:
-        if paths is None or not paths[1]:
-            raise
-        return _redirect(paths[1], forgotten)
-    assert paths is not None, "the cookie was accepted"
-    page = _PAGE.format(path=html.escape(paths[0])).encode()
-    headers = (*_PAGE_HEADERS, forgotten, _session_cookie(call.site, opened))
+        opened = await login.finish_oidc(client, _callback_url(call.site), begun, callback)
+    except MillpondError as error:
+        if begun is None or not begun.failed:
+            raise refusal_of(error, headers=forgotten) from None
+        return _redirect(begun.failed, *forgotten)
+    assert begun is not None, "its callback was accepted"
+    page = _PAGE.format(path=html.escape(begun.next)).encode()
+    headers = (*_PAGE_HEADERS, *forgotten, _session_cookie(call.site, opened))
     return RawResponse(page, "text/html; charset=utf-8", headers=headers)
-
-
-def _oidc_paths(site: Site, cookie: str) -> tuple[str, str] | None:
-    try:
-        return site.services.login.oidc_paths(cookie)
-    except AuthenticationFailed:
-        return None
 
 
 def _callback_url(site: Site) -> str:
