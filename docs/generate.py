@@ -222,8 +222,11 @@ SECURITY_LIMITS = {
         Limit("HTTP and gRPC logins that are remembered for this", "security.audit.LOGINS_REMEMBERED_MAX"),
         Limit("Events that wait for the topic `__audit`", "service.audit_topic.QUEUED_MAX"),
         Limit("Events in one batch of that topic", "service.audit_topic.EVENTS_PER_BATCH_MAX"),
+        Limit("Size of one batch of that topic", "service.audit_topic.BATCH_BYTES_MAX", "bytes"),
         Limit(
-            "Length of a value in an event of that topic", "service.audit_topic.TEXT_CHARS_MAX", "characters"
+            "Size of a value in an event of that topic, as JSON",
+            "service.audit_topic.TEXT_BYTES_MAX",
+            "bytes",
         ),
     ],
 }

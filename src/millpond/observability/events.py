@@ -472,6 +472,12 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "the topic, and the metric `millpond_audit_dropped` counts them. The log on stderr has all of them.",
         f"{_CATALOG} It tries again every second.",
     ),
+    "audit event refused; left out of the topic": Explanation(
+        "The log refused an event of the audit log as invalid, for example because the clock of the machine has jumped "
+        "and the event lies too far in the past or future. The topic `__audit` lacks it; the metric "
+        "`millpond_audit_dropped` counts it. The log on stderr has it.",
+        "If the error names timestamps, check the clocks of the brokers.",
+    ),
     # -- spark ------------------------------------------------------------------------------------------------
     "batch was committed before; nothing appended": Explanation(
         "The sink has already stored a batch of this number, or a later one, from another attempt or query. The "

@@ -318,7 +318,7 @@ class SecurityMetrics:
         )
         self.audit_dropped = Counter(
             "millpond_audit_dropped",
-            "Events that the topic `__audit` lacks, because it could not be written fast enough.",
+            "Events that the topic `__audit` lacks, because it could not be written fast enough, or refused them.",
             registry=registry,
         )
 

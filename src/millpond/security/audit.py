@@ -65,8 +65,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "certificate refused": "A changed certificate cannot be used, for `reason`; the broker keeps the old one.",
     INSECURE: "The broker started with `insecure`, and listens beyond this machine without authentication or TLS. "
     "`resource` is its addresses.",
-    DROPPED: "The topic could not be written fast enough. `resource` is the number of events that it lacks; the log "
-    "on stderr has them.",
+    DROPPED: "The topic could not be written fast enough, or refused an event. `resource` is the number of events that "
+    "it lacks; the log on stderr has them.",
 }
 """Every event, with its meaning. `docs/reference/audit.md` is generated from it."""
 
