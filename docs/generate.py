@@ -21,10 +21,10 @@ from millpond.frontends.web.errors import status_of as http_status_of
 from millpond.model import errors
 from millpond.model.configs import DEFINITIONS
 from millpond.model.errors import MillpondError
+from millpond.model.ids import AUDIT_TOPIC
 from millpond.observability.events import EVENTS, FIELDS
 from millpond.observability.metrics import Metrics
 from millpond.protocol import Versions
-from millpond.security.audit import AUDIT_TOPIC
 from millpond.security.audit import EVENTS as AUDIT_EVENTS
 
 REFERENCE = Path(__file__).parent / "reference"

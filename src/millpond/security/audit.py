@@ -28,7 +28,6 @@ principal, interface, address and method. When more are remembered, all are forg
 SUCCESS: Final = "success"
 FAILURE: Final = "failure"
 DENIED: Final = "denied"
-AUDIT_TOPIC: Final = "__audit"
 
 AUTHENTICATED: Final = "client authenticated"
 AUTHENTICATION_FAILED: Final = "authentication failed"

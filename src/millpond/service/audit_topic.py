@@ -17,11 +17,11 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.log import Log
 from millpond.model.configs import MAX_MESSAGE_BYTES
 from millpond.model.errors import InvalidInput, MillpondError, TopicExists, UnknownTopic
-from millpond.model.ids import TopicPartition
+from millpond.model.ids import AUDIT_TOPIC, TopicPartition
 from millpond.model.topics import Topic
 from millpond.observability.metrics import SecurityMetrics
 from millpond.records import HEADER_SIZE, Record, build_batch, encoded_size_max
-from millpond.security.audit import AUDIT_TOPIC, DROPPED, FAILURE, AuditEvent, broker_principal
+from millpond.security.audit import DROPPED, FAILURE, AuditEvent, broker_principal
 
 QUEUED_MAX: Final = 10_000
 """Events that wait to be written. Further ones are dropped, and counted."""

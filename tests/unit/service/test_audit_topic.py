@@ -11,10 +11,11 @@ import millpond
 from millpond.broker import Broker
 from millpond.model.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from millpond.model.errors import InvalidSettings, StoreUnavailable, TopicNotAuthorized
+from millpond.model.ids import AUDIT_TOPIC
 from millpond.model.principals import Principal
 from millpond.model.quotas import QuotaEntity
 from millpond.security import OPEN_ACCESS, Identity
-from millpond.security.audit import AUDIT_TOPIC, DENIED, EVENTS, AuditEvent
+from millpond.security.audit import DENIED, EVENTS, AuditEvent
 from millpond.service import AuditTopic
 from millpond.service.audit_topic import BATCH_BYTES_MAX, TEXT_BYTES_MAX
 from millpond.settings import Settings, load
@@ -186,6 +187,16 @@ async def test_an_event_that_is_refused_is_dropped_and_the_others_are_written(br
     assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
         "audit event refused; left out of the topic"
     ]
+
+
+async def test_no_quota_of_topics_silences_it(broker):
+    entity = QuotaEntity(None, None, topic="*")
+    await broker.security_administration.alter_quotas(access(broker), [(entity, {"stored_bytes": 1})])
+    await events(broker, 1)
+    await broker.topic_quotas.refresh(broker.log.read)
+    await broker.administration.create_topic("orders", 1, {}, access=access(broker))
+    await broker.parts.audit_topic.close()
+    assert [each["event"] for each in await events(broker, 2)] == ["quota changed", "topic created"]
 
 
 async def test_events_outlive_the_broker():
