@@ -498,8 +498,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _charge(self, slot: ResponseSlot, header: RequestHeader, response: Response | None) -> bool:
         """Count the request for the quotas of the client. Returns whether the response has changed."""
-        if slot.use is None:
-            return False
+        if slot.use is None or not self._authentication.is_authenticated:
+            return (
+                False  # clients that have not logged in would share one bucket, and delay each other's login
+            )
         delay_ms = charge(
             self._quotas,
             self._authentication.access.principal,

@@ -10,9 +10,7 @@ from tests.unit.frontends.kafka.wire import Client
 
 from millpond.frontends.kafka import rights as r
 from millpond.frontends.kafka.throttling import RequestUse, measured
-from millpond.model.quotas import (
-    QuotaEntity,
-)
+from millpond.model.quotas import EVERY_NAME, QuotaEntity
 from millpond.protocol import ErrorCode, encode_request
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -166,6 +164,20 @@ async def test_the_time_of_every_request_counts(throttled):
         response = await client.send(MetadataRequest(topics=[]), METADATA)
         assert response.throttle_time_ms == 1_001  # the maximum for this quota
         throttled.loop_time.advance(1.001)
+
+
+async def test_what_comes_before_the_login_counts_for_no_quota(throttled):
+    """Neither a flood of other clients that have not logged in, nor the names that they invent."""
+    for entity in ((EVERY_NAME, EVERY_NAME), (None, EVERY_NAME)):
+        await throttled.limit(entity, request_percentage=1e-9)
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    async with Client(throttled.broker.kafka.listener) as flooding:
+        for _ in range(5):
+            assert (await flooding.send(request, 3)).throttle_time_ms == 0
+        assert not any(each.is_muted for each in throttled.connections)
+        assert not throttled.broker.security.quotas._found
+        client = await throttled.connected()
+    assert (await client.send(request, 3)).throttle_time_ms == 1_001
 
 
 def created(name, partitions, **options):
