@@ -210,6 +210,9 @@ SECURITY_LIMITS = {
         Limit("Decisions for each of them, by name of the resource", "security.rights.NAMES_CACHED_MAX"),
         Limit("Length of the name of such a resource", "security.rights.NAME_CACHED_CHARS_MAX", "characters"),
         Limit("Client addresses with counted connections", "security.addresses.ADDRESSES_MAX"),
+        Limit(
+            "Delay of a connection whose address opens them too fast", "security.addresses.DELAY_MS_MAX", "ms"
+        ),
         Limit("Quota counters", "security.quotas.BUCKETS_MAX"),
         Limit("Clients with known quotas", "security.quotas.CLIENTS_MAX"),
     ],

@@ -262,7 +262,7 @@ class QuotaMetrics:
 
         self.refused_connections = Counter(
             "millpond_connections_refused",
-            "Connections closed because their address has too many.",
+            "Connections closed because their address has too many, or opens them too fast.",
             registry=registry,
         )
 

@@ -290,6 +290,23 @@ async def test_a_connection_that_comes_too_fast_is_read_later(throttled):
     assert (await (await task).send(MetadataRequest(topics=[]), METADATA)).controller_id >= 0
 
 
+async def test_the_time_of_the_login_begins_when_the_connection_is_read(throttled):
+    """After a reconnect storm of one address, such as that of a proxy."""
+    await throttled.limit((None, None, "127.0.0.1"), connection_creation_rate=1)
+    await throttled.connected()
+    server, login_s = throttled.broker.kafka, throttled.broker.kafka._limits.login_ms / 1000
+    async with Client(server.listener) as client:
+        await until(lambda: any(each.is_muted for each in throttled.connections))
+        [waiting] = [each for each in throttled.connections if each.is_muted]
+        server.sweep(waiting._login_began_at + login_s + 1)
+        throttled.loop_time.advance(1.001)
+        await until(lambda: not waiting.is_muted)
+        server.sweep(waiting._login_began_at + login_s - 0.1)
+        assert (await client.send(ApiVersionsRequest(), 0)).error_code == 0
+        server.sweep(waiting._login_began_at + login_s + 0.1)
+        assert waiting._transport.is_closing()
+
+
 async def test_a_produce_to_a_topic_that_has_stored_its_quota_is_refused(throttled):
     await throttled.broker.produce(cases.TOPIC, b"v" * 100)
     await throttled.limit((None, None, None, "ord*"), stored_bytes=100)
