@@ -158,6 +158,10 @@ SECURITY_LIMITS = {
         Limit("Password checks (PLAIN, Basic) that run at a time", "security.plain.CHECKS_MAX"),
         Limit("Password checks that run or wait; further ones are refused", "security.plain.WAITING_MAX"),
         Limit(
+            "Those of one IPv4 address or IPv6 /64 network; further ones are refused",
+            "security.plain.WAITING_PER_ADDRESS_MAX",
+        ),
+        Limit(
             "Time for which a successful password check is remembered", "security.plain.REMEMBERED_MS", "ms"
         ),
         Limit("Successful password checks that are remembered", "security.plain.REMEMBERED_MAX"),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.model.addresses import client_address, is_loopback, network_of
+from millpond.model.addresses import client_address, is_loopback, network_or_host
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.quotas import CONNECTION_CREATION_RATE
 from millpond.observability.line_limit import LineLimit
@@ -61,12 +61,12 @@ class ClientAddresses:
 
     def open_of(self, host: str) -> int:
         """Number of open connections of the address, connections in their handshake included."""
-        return self._open.get(_network(host), 0)
+        return self._open.get(network_or_host(host), 0)
 
     def admit(self, host: str) -> int | None:
         """Count a new connection. Returns how many milliseconds it waits until it is served, or None if it is to be
         closed: its address has too many, or opens them too fast. Refused connections do not count."""
-        network, factor = _network(host), LOOPBACK_FACTOR if is_loopback(client_address(host)) else 1
+        network, factor = network_or_host(host), LOOPBACK_FACTOR if is_loopback(client_address(host)) else 1
         if 0 < self._limits.open_max * factor <= self._open.get(network, 0):
             self._refuse(host, TOO_MANY)
             return None
@@ -79,12 +79,12 @@ class ClientAddresses:
 
     def count(self, host: str) -> None:
         """Count a connection that was admitted before, when its handshake began."""
-        network = _network(host)
+        network = network_or_host(host)
         self._open[network] = self._open.get(network, 0) + 1
 
     def forget(self, host: str) -> None:
         """The connection, or its handshake, has ended."""
-        network = _network(host)
+        network = network_or_host(host)
         left = self._open.get(network, 0) - 1
         if left > 0:
             self._open[network] = left
@@ -114,10 +114,3 @@ class ClientAddresses:
             self._metrics.refused_connections.inc()
         if self._refusal_lines.admits():
             logger.info(message, extra={"client": host, "unlogged": self._refusal_lines.take_unlogged()})
-
-
-def _network(host: str) -> str:
-    try:
-        return network_of(host)
-    except ValueError:  # a socket without an address
-        return host
