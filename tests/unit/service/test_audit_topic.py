@@ -196,7 +196,22 @@ async def test_no_quota_of_topics_silences_it(broker):
     await broker.topic_quotas.refresh(broker.log.read)
     await broker.administration.create_topic("orders", 1, {}, access=access(broker))
     await broker.parts.audit_topic.close()
-    assert [each["event"] for each in await events(broker, 2)] == ["quota changed", "topic created"]
+    written = [json.loads(each.value)["event"] for each in await broker.read(AUDIT_TOPIC)]
+    assert written == ["quota changed", "topic created"]
+
+
+async def test_records_of_a_topic_that_is_deleted_meanwhile_are_deleted_successfully(broker, monkeypatch):
+    await broker.administration.create_topic("orders", 1, {}, access=access(broker))
+    delete_records = broker.log.delete_records
+
+    async def delete_records_first(topic_partition, before_offset):
+        log_start = await delete_records(topic_partition, before_offset)
+        await broker.log.delete_topic("orders")
+        return log_start
+
+    monkeypatch.setattr(broker.log, "delete_records", delete_records_first)
+    assert await broker.administration.delete_records("orders", 0, 0, access=access(broker)) == 0
+    assert [each["resource"] for each in await events(broker, 2)] == ["orders", "orders/0 below 0"]
 
 
 async def test_events_outlive_the_broker():
