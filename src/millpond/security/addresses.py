@@ -23,8 +23,8 @@ ADDRESSES_MAX: Final = 10_000
 """Maximum number of addresses whose rate is remembered; beyond it, the oldest is forgotten."""
 DELAY_MS_MAX: Final = 5_000
 """A connection that would wait longer is refused: its client would give up before it is served."""
-TOO_MANY: Final = "connection refused; its address has too many"
-TOO_FAST: Final = "connection refused; its address opens them too fast"
+TOO_MANY: Final = "its address has too many"
+TOO_FAST: Final = "its address opens them too fast"
 
 logger = logging.getLogger(__name__)
 
@@ -109,8 +109,9 @@ class ClientAddresses:
             self._metrics.throttled(CONNECTION_CREATION_RATE, delay_ms)
         return delay_ms
 
-    def _refuse(self, host: str, message: str) -> None:
+    def _refuse(self, host: str, reason: str) -> None:
         if self._metrics is not None:
             self._metrics.refused_connections.inc()
         if self._refusal_lines.admits():
-            logger.info(message, extra={"client": host, "unlogged": self._refusal_lines.take_unlogged()})
+            unlogged = self._refusal_lines.take_unlogged()
+            logger.info("connection refused", extra={"client": host, "reason": reason, "unlogged": unlogged})
