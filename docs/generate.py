@@ -21,10 +21,10 @@ from millpond.frontends.web.errors import status_of as http_status_of
 from millpond.model import errors
 from millpond.model.configs import DEFINITIONS
 from millpond.model.errors import MillpondError
+from millpond.model.ids import AUDIT_TOPIC
 from millpond.observability.events import EVENTS, FIELDS
 from millpond.observability.metrics import Metrics
 from millpond.protocol import Versions
-from millpond.security.audit import AUDIT_TOPIC
 from millpond.security.audit import EVENTS as AUDIT_EVENTS
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -158,6 +158,10 @@ SECURITY_LIMITS = {
         Limit("Password checks (PLAIN, Basic) that run at a time", "security.plain.CHECKS_MAX"),
         Limit("Password checks that run or wait; further ones are refused", "security.plain.WAITING_MAX"),
         Limit(
+            "Those of one IPv4 address or IPv6 /64 network; further ones are refused",
+            "security.plain.WAITING_PER_ADDRESS_MAX",
+        ),
+        Limit(
             "Time for which a successful password check is remembered", "security.plain.REMEMBERED_MS", "ms"
         ),
         Limit("Successful password checks that are remembered", "security.plain.REMEMBERED_MAX"),
@@ -211,6 +215,9 @@ SECURITY_LIMITS = {
         Limit("Length of the name of such a resource", "security.rights.NAME_CACHED_CHARS_MAX", "characters"),
         Limit("Client addresses with counted connections", "security.addresses.ADDRESSES_MAX"),
         Limit("Ended sessions of browsers", "security.sessions.ENDED_MAX"),
+        Limit(
+            "Delay of a connection whose address opens them too fast", "security.addresses.DELAY_MS_MAX", "ms"
+        ),
         Limit("Quota counters", "security.quotas.BUCKETS_MAX"),
         Limit("Clients with known quotas", "security.quotas.CLIENTS_MAX"),
     ],
@@ -223,8 +230,11 @@ SECURITY_LIMITS = {
         Limit("HTTP and gRPC logins that are remembered for this", "security.audit.LOGINS_REMEMBERED_MAX"),
         Limit("Events that wait for the topic `__audit`", "service.audit_topic.QUEUED_MAX"),
         Limit("Events in one batch of that topic", "service.audit_topic.EVENTS_PER_BATCH_MAX"),
+        Limit("Size of one batch of that topic", "service.audit_topic.BATCH_BYTES_MAX", "bytes"),
         Limit(
-            "Length of a value in an event of that topic", "service.audit_topic.TEXT_CHARS_MAX", "characters"
+            "Size of a value in an event of that topic, as JSON",
+            "service.audit_topic.TEXT_BYTES_MAX",
+            "bytes",
         ),
     ],
 }

@@ -1,7 +1,7 @@
 """The parts of a running broker, from the bottom to the top, and what each of them is built from."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,12 +14,12 @@ from millpond.log.topic_quotas import TopicQuotas
 from millpond.maintenance import Maintenance, resume
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
-from millpond.model.ids import Session
+from millpond.model.ids import AUDIT_TOPIC, Session
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.queues import PullConsumers, Queues
 from millpond.security import SecurityView
-from millpond.security.audit import AUDIT_TOPIC, AuditLog
+from millpond.security.audit import AuditLog
 from millpond.security.authenticator import Authenticator
 from millpond.security.gate import Gate
 from millpond.security.provider_threads import ProviderThreads
@@ -120,7 +120,7 @@ def build_parts(
     session, clock, metrics = base.session, base.clock, base.metrics
     topology = TopologyView()
     peers = Peers(topology, session, substitutes.make_refresh_requests(), may_exist=not base.sole_broker)
-    topic_quotas = TopicQuotas(lambda: security.quotas.stored)
+    topic_quotas = TopicQuotas(lambda: security.quotas.stored, exempt=_written_by_brokers(settings))
     log = Log(
         base.database,
         base.store,
@@ -201,7 +201,7 @@ def build_parts(
         super_users=settings.super_users,
         clock=clock,
         audit=audit,
-        read_only_topics=[AUDIT_TOPIC] if settings.audit_topic else (),
+        read_only_topics=_written_by_brokers(settings),
         metrics=metrics.quotas,
         sessions=sessions,
     )
@@ -282,6 +282,11 @@ def build_parts(
             log.write, security, clock=clock, iterations=settings.password_iterations
         ),
     )
+
+
+def _written_by_brokers(settings: Settings) -> Collection[str]:
+    """Topics that clients can only read, and that no quota of topics limits."""
+    return [AUDIT_TOPIC] if settings.audit_topic else ()
 
 
 def _audit_topic(settings: Settings, base: Foundation, log: Log, node_id: int) -> AuditTopic | None:

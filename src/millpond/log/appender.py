@@ -59,7 +59,7 @@ class Appender:
         """See `Log.submit`."""
         try:
             partition = self._owned.served(topic_partition)
-            if self._full_topics:
+            if self._full_topics.by_id:
                 self._check_quota(topic_partition.topic_id)
             config = self._topics.config(topic_partition.topic_id)
             admitted = admit(data, config, now_ms=self._clock.now_ms())
@@ -95,6 +95,7 @@ class Appender:
 
     async def check_planned(self, topic: Topic, data: Buffer) -> None:
         """See `Log.check_planned`."""
+        self._full_topics.check(topic)
         config = topic.config()
         self._backpressure.check_available(TopicPartition(topic.id, 0))
         self._backpressure.check_disk_space()
@@ -181,8 +182,7 @@ class Appender:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _check_quota(self, topic_id: TopicId) -> None:
-        if (error := self._full_topics.get(topic_id)) is not None:
-            raise error.copy()
+        self._full_topics.check(self._topics.with_id(topic_id))
 
     async def _inspect_records(self, admitted: Admitted, config: TopicConfig) -> Admitted:
         """Read small batches on the event loop. Read all others on a thread, because they would block the loop."""

@@ -79,8 +79,8 @@ class Log:
         full_topics: FullTopics | None = None,
     ) -> None:
         """The log serves its partitions while `lease` is held: until then no other broker owns them.
-        `check_disk_space` raises the error with which appends are refused while the disk is full; `full_topics` has the
-        errors of topics that accept none."""
+        `check_disk_space` raises the error with which appends are refused while the disk is full; `full_topics` raises
+        the errors of topics that accept none."""
         self.topics = TopicRegistry(broker_defaults)
         self.waiters = Waiters()
         self._reader = StoreReader(database, store, extents_per_read=limits.extents_per_read)
@@ -164,7 +164,7 @@ class Log:
             refused,
             clock=clock,
             decompressed_bytes_max=limits.decompressed_bytes_max,
-            full_topics=full_topics if full_topics is not None else {},
+            full_topics=full_topics or FullTopics(),
         )
         self._changes_in_flight = ChangesInFlight()
         self._record_deletion = RecordDeletion(self.writer.run, self._changes_in_flight, clock)

@@ -41,6 +41,14 @@ def network_of(host: str) -> str:
     return str(ipaddress.ip_network((address, IPV6_NETWORK_BITS), strict=False))
 
 
+def network_or_host(host: str) -> str:
+    """The same; the name itself of a socket without an address."""
+    try:
+        return network_of(host)
+    except ValueError:
+        return host
+
+
 def split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)

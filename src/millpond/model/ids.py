@@ -3,7 +3,7 @@
 import os
 import re
 import uuid
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 from millpond.model.errors import InvalidTopicName
 
@@ -14,6 +14,8 @@ Session = NewType("Session", str)
 """Identifies one run of one writing process. Never reused, so a key that contains it always belongs to one
 writer."""
 
+AUDIT_TOPIC: Final = "__audit"
+"""With `audit_topic=true` only brokers write it."""
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from millpond.model.errors import InvalidRequest
-from millpond.model.ids import check_topic_name
+from millpond.model.ids import AUDIT_TOPIC, check_topic_name
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -40,6 +40,10 @@ ANY_SUFFIX: Final = "*"
 EVERY_NAME: Final = ""
 """In place of a name: every user, client id or address that has no quota of its own. No name is empty."""
 NAME_CHARACTERS_MAX: Final = 255
+"""A client whose client id is longer counts as one without a client id."""
+VALUE_MAX: Final = float(2**53)
+"""A higher value counts as this one: tools of Kafka set the highest number there is to mean no limit. A float
+has every whole number up to here."""
 
 
 class QuotaEntity(NamedTuple):
@@ -98,9 +102,14 @@ def keys_of(entity: QuotaEntity) -> tuple[str, ...]:
     return CLIENT_KEYS if entity.ip is None else ADDRESS_KEYS
 
 
+def is_prefix(pattern: str) -> bool:
+    """Whether the `topic` of an entity is a prefix of names."""
+    return pattern.endswith(ANY_SUFFIX)
+
+
 def covers(pattern: str, topic: str) -> bool:
     """Whether the `topic` of an entity is this one, or a prefix of its name."""
-    if pattern.endswith(ANY_SUFFIX):
+    if is_prefix(pattern):
         return topic.startswith(pattern.removesuffix(ANY_SUFFIX))
     return pattern == topic
 
@@ -108,6 +117,10 @@ def covers(pattern: str, topic: str) -> bool:
 def check_quota(entity: QuotaEntity, changes: QuotaChanges) -> None:
     """Raises `InvalidInput`."""
     _check_entity(entity)
+    if entity.topic == AUDIT_TOPIC and any(value is not None for value in changes.values()):
+        raise InvalidRequest(
+            reason=f"{AUDIT_TOPIC!r} has no quota, so that no event is lost; set audit_retention"
+        )
     for key, value in changes.items():
         if key not in keys_of(entity):
             choices = " or ".join(keys_of(entity))

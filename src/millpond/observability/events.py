@@ -472,6 +472,12 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "the topic, and the metric `millpond_audit_dropped` counts them. The log on stderr has all of them.",
         f"{_CATALOG} It tries again every second.",
     ),
+    "audit event refused; left out of the topic": Explanation(
+        "The log refused an event of the audit log as invalid, for example because the clock of the machine has jumped "
+        "and the event lies too far in the past or future. The topic `__audit` lacks it; the metric "
+        "`millpond_audit_dropped` counts it. The log on stderr has it.",
+        "If the error names timestamps, check the clocks of the brokers.",
+    ),
     # -- spark ------------------------------------------------------------------------------------------------
     "batch was committed before; nothing appended": Explanation(
         "The sink has already stored a batch of this number, or a later one, from another attempt or query. The "
@@ -514,10 +520,12 @@ FIELDS: Final[Mapping[str, str]] = {
     "client": "Address of a client.",
     "consumer": "Name of a consumer of a subscription.",
     "delay_s": "Seconds until the next attempt.",
+    "denials": "Number of requests without the right.",
     "duration_ms": "How long it took, in milliseconds.",
     "duty": "Which periodic task: a duty of maintenance, of transactions or of a pipeline.",
     "error": "What went wrong, as the error says it.",
     "expires_in_s": "Seconds until a certificate expires.",
+    "failures": "Number of failed logins.",
     "free_bytes": "Bytes that are free on the disk.",
     "freed_bytes": "Bytes by which a partition became smaller.",
     "group": "Id of a consumer group.",

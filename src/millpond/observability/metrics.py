@@ -262,7 +262,7 @@ class QuotaMetrics:
 
         self.refused_connections = Counter(
             "millpond_connections_refused",
-            "Connections closed because their address has too many.",
+            "Connections closed because their address has too many, or opens them too fast.",
             registry=registry,
         )
 
@@ -318,7 +318,7 @@ class SecurityMetrics:
         )
         self.audit_dropped = Counter(
             "millpond_audit_dropped",
-            "Events that the topic `__audit` lacks, because it could not be written fast enough.",
+            "Events that the topic `__audit` lacks, because it could not be written fast enough, or refused them.",
             registry=registry,
         )
 

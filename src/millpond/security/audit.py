@@ -3,7 +3,8 @@
 Its events are ordinary log lines of the logger `millpond.security.audit`, at level INFO, with the fields of the event:
 `--log-format json` makes one JSON object of each. A recorder, such as the topic `__audit`, gets the same events. A
 denial is recorded once per minute for the same principal, operation and resource, and no more than 60 for a principal,
-so that a client cannot fill the disk.
+so that a client cannot fill the disk. What is left out for such a limit is counted, and `report_left_out` records the
+number.
 """
 
 import logging
@@ -19,7 +20,9 @@ DENIALS_EVERY_MS: Final = 60_000
 DENIALS_PER_MINUTE_MAX: Final = 60
 """Different denials that are recorded per minute and principal."""
 FAILURES_PER_MINUTE_MAX: Final = 600
-"""Failed logins that are recorded per minute, of all clients together. The rest is counted in the metrics only."""
+"""Failed logins that are recorded per minute, of all clients together. The rest is counted."""
+LEFT_OUT_EVERY_MS: Final = 60_000
+"""Events that were left out are counted for this time before their number is recorded."""
 LOGINS_EVERY_MS: Final = 3_600_000
 LOGINS_REMEMBERED_MAX: Final = 10_000
 """HTTP and gRPC clients prove who they are with every request: a login is recorded once per hour for the same
@@ -28,7 +31,6 @@ principal, interface, address and method. When more are remembered, all are forg
 SUCCESS: Final = "success"
 FAILURE: Final = "failure"
 DENIED: Final = "denied"
-AUDIT_TOPIC: Final = "__audit"
 
 AUTHENTICATED: Final = "client authenticated"
 AUTHENTICATION_FAILED: Final = "authentication failed"
@@ -40,11 +42,14 @@ EVENTS: Final[Mapping[str, str]] = {
     AUTHENTICATED: "A client logged in. Kafka: once per connection; HTTP and gRPC: once per hour for the same "
     "principal, interface, address and method.",
     AUTHENTICATION_FAILED: "A client sent a wrong proof. The name that it gave is not recorded. At most 600 per "
-    "minute.",
+    "minute of all clients.",
+    "audit events left out": "There were more failed logins or denials than are recorded, or denials that repeat "
+    "one that is. `resource` is their numbers. At most once per minute.",
     "session opened": "A browser logged in.",
     "session ended": "A browser logged out.",
     "sessions ended": "An administrator ended the browser sessions of a user. `resource` is the user.",
-    ACCESS_DENIED: "A client lacked a right; `reason` says which. Once per minute for the same principal and reason.",
+    ACCESS_DENIED: "A client lacked a right; `reason` says which. Once per minute for the same principal and reason, "
+    "and at most 60 per minute and principal.",
     "password set": "A user was created, or got another password. `resource` is the user.",
     "password deleted": "One SCRAM mechanism of a user was deleted. `resource` is the user.",
     "user deleted": "All passwords of a user were deleted.",
@@ -65,8 +70,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "certificate refused": "A changed certificate cannot be used, for `reason`; the broker keeps the old one.",
     INSECURE: "The broker started with `insecure`, and listens beyond this machine without authentication or TLS. "
     "`resource` is its addresses.",
-    DROPPED: "The topic could not be written fast enough. `resource` is the number of events that it lacks; the log "
-    "on stderr has them.",
+    DROPPED: "The topic could not be written fast enough, or refused an event. `resource` is the number of events that "
+    "it lacks; the log on stderr has them.",
 }
 """Every event, with its meaning. `docs/reference/audit.md` is generated from it."""
 
@@ -113,6 +118,10 @@ class AuditLog:
         self._denials: dict[str, set[str]] = {}
         self._failures_since = 0
         self._failures = 0
+        self._failures_left_out = 0
+        self._denials_left_out = 0
+        self._left_out_since: int | None = None
+        """When the first of these was left out."""
         self._logins: dict[tuple[Principal, str, str, str], int] = {}
 
     # -- clients ------------------------------------------------------------------------------------------------
@@ -163,11 +172,16 @@ class AuditLog:
             )
             details = {"interface": interface, "method": method}
             self._record(AUTHENTICATION_FAILED, "", client, "", FAILURE, details)
+        else:
+            self._failures_left_out += 1
+            self._begin_left_out(now)
 
     def denied(self, principal: Principal, client: str, refusal: NotAuthorized) -> None:
         if self._metrics is not None:
             self._metrics.authorization_denials.inc()
         if not self._is_due(str(principal), str(refusal)):
+            self._denials_left_out += 1
+            self._begin_left_out(self._clock.monotonic_ms())
             return
         logger.info(
             "access denied", extra={"principal": str(principal), "client": client, "reason": str(refusal)}
@@ -190,6 +204,20 @@ class AuditLog:
             return False
         of_principal.add(refusal)
         return True
+
+    def report_left_out(self) -> None:
+        """Record how many events were left out, if any. Call it regularly."""
+        since = self._left_out_since
+        if since is None or self._clock.monotonic_ms() - since < LEFT_OUT_EVERY_MS:
+            return
+        failures, denials = self._failures_left_out, self._denials_left_out
+        self._failures_left_out, self._denials_left_out, self._left_out_since = 0, 0, None
+        logger.info("audit events left out", extra={"failures": failures, "denials": denials})
+        self._record("audit events left out", "", "", f"{failures} failed logins, {denials} denials", FAILURE)
+
+    def _begin_left_out(self, now: int) -> None:
+        if self._left_out_since is None:
+            self._left_out_since = now
 
     # -- changes ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import re
 import secrets
 from base64 import b64decode
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from millpond.model.clock import Clock
@@ -94,12 +95,13 @@ class Authenticator:
         """The mechanisms that a connection may use: PLAIN only if it is encrypted."""
         return tuple(each for each in self.mechanisms if encrypted or each != PLAIN)
 
-    def begin(self, mechanism: str, *, encrypted: bool) -> SaslExchange:
-        """Start one exchange. Raises `AuthenticationFailed` if this connection may not use the mechanism."""
+    def begin(self, mechanism: str, *, encrypted: bool, host: str = "") -> SaslExchange:
+        """Start one exchange with the client of this address. Raises `AuthenticationFailed` if its connection may not
+        use the mechanism."""
         if mechanism not in self.offered(encrypted=encrypted):
             raise AuthenticationFailed
         if mechanism == PLAIN:
-            return PlainSasl(self.password)
+            return PlainSasl(partial(self.password, host=host))
         if mechanism == OAUTHBEARER:
             return BearerSasl(self.bearer)
         return ScramSasl(self._scram(mechanism))
@@ -124,10 +126,10 @@ class Authenticator:
 
     # -- other proofs -------------------------------------------------------------------------------------------
 
-    async def password(self, user: str, password: str) -> Identity:
+    async def password(self, user: str, password: str, *, host: str = "") -> Identity:
         """A user's name and password, from SASL PLAIN or HTTP's `Basic`. Raises `AuthenticationFailed`."""
         self._secret()
-        return password_identity(await self._passwords.check(user, password))
+        return password_identity(await self._passwords.check(user, password, host))
 
     async def bearer(self, token: str) -> Identity:
         """An API token or a JWT. Raises `AuthenticationFailed`."""
@@ -160,14 +162,14 @@ class Authenticator:
         principal = user_principal(self._mapping.name(subject))
         return Identity(principal, CERTIFICATE, expires_at_ms=expires_at_ms)
 
-    async def authorization(self, header: str) -> Identity:
+    async def authorization(self, header: str, *, host: str = "") -> Identity:
         """The value of an `Authorization` header: one proof, `Basic` or `Bearer`. Raises `AuthenticationFailed`."""
         found = _AUTHORIZATION.fullmatch(header)
         scheme = found["scheme"].lower() if found else ""
         if found and scheme == "bearer":
             return await self.bearer(found["proof"])
         if found and scheme == "basic":
-            return await self.password(*parse_basic(found["proof"]))
+            return await self.password(*parse_basic(found["proof"]), host=host)
         raise AuthenticationFailed
 
 

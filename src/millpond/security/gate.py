@@ -26,7 +26,7 @@ UNENCRYPTED: Final = "Credentials are accepted only over TLS, or from the broker
 class ProofChecker(Protocol):
     """Checks proofs: `Authenticator`. Its methods raise `AuthenticationFailed`."""
 
-    async def authorization(self, header: str) -> Identity: ...
+    async def authorization(self, header: str, *, host: str) -> Identity: ...
 
     def certificate(self, der: bytes) -> Identity: ...
 
@@ -127,7 +127,7 @@ class Gate:
         [value] = proof.authorization
         if value[: len(BEARER)].lower() == BEARER and value[len(BEARER) :].startswith(broker_tokens.PREFIX):
             return broker_tokens.verify(self._view.secret, value[len(BEARER) :], self._clock.now_ms())
-        return await self._checker.authorization(value)
+        return await self._checker.authorization(value, host=proof.host)
 
     async def _session_identity(self, session_id: str) -> Identity:
         if self._sessions is None:

@@ -75,11 +75,15 @@ class Handshake:
 
     async def wait(self, delay_s: float) -> None:
         """Until the time is over, or the handshake is ended."""
+        if self.is_ended:  # before its task began
+            return
         loop = asyncio.get_running_loop()
         self.waits = loop.create_future()
         timer = loop.call_later(delay_s, self.begin)
-        await self.waits
-        timer.cancel()
+        try:
+            await self.waits
+        finally:
+            timer.cancel()
 
     def begin(self) -> None:
         if self.waits is not None and not self.waits.done():

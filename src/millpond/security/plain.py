@@ -7,10 +7,12 @@ under an HMAC with a key that this process alone has, and forgotten as soon as t
 
 import asyncio
 import hmac
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from millpond.catalog.security import ScramCredential
+from millpond.model.addresses import network_or_host
 from millpond.model.clock import Clock
 from millpond.model.errors import AuthenticationFailed, Overloaded
 from millpond.security import scram
@@ -24,6 +26,8 @@ CHECKS_MAX: Final = 2
 """Checks that run at the same time; others wait. They share their threads with other work of the broker."""
 WAITING_MAX: Final = 500
 """Checks that run or wait. This many take a few seconds; a client would not wait longer."""
+WAITING_PER_ADDRESS_MAX: Final = 100
+"""Those of one IPv4 address or IPv6 /64 network, so that one client with wrong passwords does not end all logins."""
 KEY_BYTES: Final = 32
 
 T = TypeVar("T")
@@ -92,26 +96,27 @@ class PasswordChecker:
         self._key = random(KEY_BYTES)
         self._remembered: dict[bytes, _Remembered] = {}
         self._running = asyncio.Semaphore(CHECKS_MAX)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
+        """Checks that run or wait, by network."""
 
-    async def check(self, user: str, password: str) -> ScramCredential:
+    async def check(self, user: str, password: str, host: str = "") -> ScramCredential:
         """Returns the credential that has this password. A user has up to one for each mechanism. Raises
-        `AuthenticationFailed`, and `Overloaded` if too many checks wait."""
+        `AuthenticationFailed`, and `Overloaded` if too many checks wait, of all clients or of this host."""
         if not is_user_name(user) or not scram.is_password(password):
             raise AuthenticationFailed
         mark = self._mark(user, password)
         found = self._recall(mark)
         if found is None:
-            found = await self._derive(user, password)
+            found = await self._derive(user, password, network_or_host(host))
             self._remember(mark, found)
         return found
 
-    async def _derive(self, user: str, password: str) -> ScramCredential:
+    async def _derive(self, user: str, password: str, network: str) -> ScramCredential:
         stored = [self._source.scram_credential(user, mechanism) for mechanism in scram.HASHES]
         decoys = [self._decoy(user, mechanism) for mechanism in scram.HASHES]
         candidates = [known or fake for known, fake in zip(stored, decoys, strict=True)]
         costs = [max(self._iterations, self._source.decoys.iterations_max(each)) for each in scram.HASHES]
-        fits = await self._queued(lambda: _fitting(candidates, password, costs))
+        fits = await self._queued(network, lambda: _fitting(candidates, password, costs))
         for known, is_fitting in zip(stored, fits, strict=True):
             if known is not None and is_fitting:
                 return known
@@ -122,19 +127,19 @@ class PasswordChecker:
             user, mechanism, secret=self._source.secret, iterations=self._iterations
         )
 
-    async def _queued(self, work: Callable[[], T]) -> T:
+    async def _queued(self, network: str, work: Callable[[], T]) -> T:
         """A client that gives up does not end its derivation, which counts until it has ended."""
-        if self._waiting >= WAITING_MAX:
+        if self._waiting[network] >= WAITING_PER_ADDRESS_MAX or self._waiting.total() >= WAITING_MAX:
             raise Overloaded("Too many passwords are being checked. Try again later.")
-        self._waiting += 1
-        return await asyncio.shield(asyncio.ensure_future(self._run(work)))
+        self._waiting[network] += 1
+        return await asyncio.shield(asyncio.ensure_future(self._run(network, work)))
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _run(self, network: str, work: Callable[[], T]) -> T:
         try:
             async with self._running:
                 return await self._off_loop(work)
         finally:
-            self._waiting -= 1
+            self._waiting -= Counter((network,))  # also removes a network without checks
 
     # -- what is remembered -------------------------------------------------------------------------------------
 

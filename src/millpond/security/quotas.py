@@ -16,8 +16,10 @@ from millpond.model.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     EVERY_NAME,
+    NAME_CHARACTERS_MAX,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    VALUE_MAX,
     ClientQuota,
     QuotaEntity,
     entities_of,
@@ -25,6 +27,9 @@ from millpond.model.quotas import (
 from millpond.observability.metrics import QuotaMetrics
 
 BUCKETS_MAX: Final = 10_000
+"""Beyond it, new client ids of a user share the bucket of clients without a client id until others are forgotten."""
+SWEEP_EVERY_MS: Final = 1_000
+NO_CLIENT_ID: Final = ""
 CLIENTS_MAX: Final = 10_000
 """Beyond it, the buckets of clients are looked up again."""
 BYTES_PER_REQUEST_S: Final = 10
@@ -68,6 +73,11 @@ class TokenBucket:
         self._refill(now_ms)
         return self._delay_ms()
 
+    def is_full(self, now_ms: int) -> bool:
+        """Whether a new bucket would allow no more than this one."""
+        self._refill(now_ms)
+        return self._level >= self._capacity
+
     def _refill(self, now_ms: int) -> None:
         passed_s = max(0, now_ms - self._updated_at_ms) / 1000
         self._level = min(self._capacity, self._level + passed_s * self.rate)
@@ -91,18 +101,17 @@ class QuotaLimiter:
         self._connection_rates: dict[str, float] = {}
         self._buckets: dict[tuple[str, QuotaEntity], TokenBucket] = {}
         self._found: dict[tuple[str, Principal, str], TokenBucket | None] = {}
+        self._swept_at_ms = -SWEEP_EVERY_MS
 
     def apply(self, quotas: Sequence[ClientQuota]) -> None:
         """Replace all quotas. A rate that stays keeps its bucket, and what clients have used of it."""
         if self.stored == tuple(quotas):
             return
         self.stored = tuple(quotas)
-        self._values = {(each.entity, each.key): each.value for each in quotas if each.key in CLIENT_KEYS}
-        self._connection_rates = {
-            each.entity.ip and network_of(each.entity.ip): each.value
-            for each in quotas
-            if each.entity.ip is not None
+        self._values = {
+            (each.entity, each.key): min(each.value, VALUE_MAX) for each in quotas if each.key in CLIENT_KEYS
         }
+        self._connection_rates = _by_network(quotas)
         self._found = {}
         self.is_active = bool(self._values)
         self.measures_requests = any(key == REQUEST_PERCENTAGE for _, key in self._values)
@@ -130,7 +139,10 @@ class QuotaLimiter:
         return rates.get(network, rates.get(EVERY_NAME)) if rates else None
 
     def bucket(self, key: str, principal: Principal, client_id: str) -> TokenBucket | None:
-        """None if no quota limits this client. Brokers have no quotas."""
+        """None if no quota limits this client. Brokers have no quotas. A client id that is too long for a quota counts
+        as none, so that it takes no memory."""
+        if len(client_id) > NAME_CHARACTERS_MAX:
+            client_id = NO_CLIENT_ID
         client = (key, principal, client_id)
         if client not in self._found:
             if len(self._found) >= CLIENTS_MAX:
@@ -157,9 +169,29 @@ class QuotaLimiter:
 
     def _bucket_of(self, key: str, limited: QuotaEntity, rate: float) -> TokenBucket:
         found = self._buckets.get((key, limited))
+        if found is None and not self._has_room() and limited.client_id is not None:
+            limited = limited._replace(client_id=NO_CLIENT_ID)
+            found = self._buckets.get((key, limited))
         if found is None or found.rate != rate:
-            if len(self._buckets) >= BUCKETS_MAX:
-                del self._buckets[next(iter(self._buckets))]
             found = TokenBucket(rate, self._clock.monotonic_ms(), LIMITS[key])
             self._buckets[key, limited] = found
         return found
+
+    def _has_room(self) -> bool:
+        """Forgets buckets that are full, and no others: a client with a new name must not end the delay of another."""
+        now_ms = self._clock.monotonic_ms()
+        if len(self._buckets) >= BUCKETS_MAX and now_ms - self._swept_at_ms >= SWEEP_EVERY_MS:
+            self._swept_at_ms = now_ms
+            self._buckets = {name: each for name, each in self._buckets.items() if not each.is_full(now_ms)}
+            self._found.clear()
+        return len(self._buckets) < BUCKETS_MAX
+
+
+def _by_network(quotas: Sequence[ClientQuota]) -> dict[str, float]:
+    """The rates of addresses. Those of one IPv6 network are counted together, and the lowest of their rates applies."""
+    found: dict[str, float] = {}
+    for each in quotas:
+        if each.entity.ip is not None:
+            network = each.entity.ip and network_of(each.entity.ip)
+            found[network] = min(each.value, VALUE_MAX, found.get(network, VALUE_MAX))
+    return found

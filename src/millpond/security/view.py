@@ -170,6 +170,7 @@ class SecurityView:
         while self.enabled:
             await asyncio.sleep(REFRESH_S)
             await self._refresh_or_log()
+            self.audit.report_left_out()
 
     async def _refresh_or_log(self) -> None:
         try:

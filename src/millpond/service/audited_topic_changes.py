@@ -53,8 +53,8 @@ class AuditedTopicChanges:
         self, access: Access, topic_partition: TopicPartition, before_offset: int
     ) -> int:
         """Returns the new log start."""
+        name = self._log.topics.name_of(topic_partition.topic_id)  # it may be deleted meanwhile
         log_start = await self._log.delete_records(topic_partition, before_offset)
-        name = self._log.topics.with_id(topic_partition.topic_id).name
         self._record(access, "records deleted", f"{name}/{topic_partition.partition} below {log_start}")
         return log_start
 

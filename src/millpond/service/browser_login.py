@@ -68,7 +68,9 @@ class BrowserLogin:
 
     async def with_password(self, client: ClientProof, user: str, password: str) -> OpenedSession:
         """Raises `AuthenticationFailed` after a delay, whatever is wrong, and `Overloaded`."""
-        return await self._log_in(client, PASSWORD, lambda: self._authenticator.password(user, password))
+        return await self._log_in(
+            client, PASSWORD, lambda: self._authenticator.password(user, password, host=client.host)
+        )
 
     async def with_token(self, client: ClientProof, token: str) -> OpenedSession:
         """The session ends with the token."""

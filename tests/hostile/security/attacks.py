@@ -93,6 +93,28 @@ ATTACKS = {
         f"{_SASL}::test_a_large_frame_is_refused_by_its_length_before_the_login",
         f"{_WIRE}::test_twenty_million_tags_before_the_login_are_not_read",
     ),
+    "a flood before the login": (
+        "tests/unit/frontends/kafka/test_throttling.py::test_what_comes_before_the_login_counts_for_no_quota",
+        "tests/unit/security/test_addresses.py::"
+        "test_a_connection_that_would_wait_too_long_is_refused_and_does_not_count",
+    ),
+    "wrong passwords from one address": (
+        "tests/unit/security/test_plain.py::test_one_address_does_not_fill_the_queue",
+    ),
+    "new client ids against a quota": (
+        "tests/unit/security/test_quotas.py::test_new_names_do_not_end_the_delay_of_another_client",
+        "tests/unit/security/test_quotas.py::test_clients_without_room_share_a_bucket_by_user",
+        "tests/unit/security/test_quotas.py::test_a_client_id_that_no_quota_can_name_counts_as_none",
+    ),
+    "new topics against a quota": (
+        "tests/unit/log/test_topic_quotas.py::test_a_new_topic_is_full_if_a_full_prefix_covers_it",
+    ),
+    "a silent audit topic": (
+        "tests/unit/service/test_audit_topic.py::test_no_quota_of_topics_silences_it",
+        "tests/unit/service/test_audit_topic.py::test_batches_and_values_are_cut_by_their_encoded_size",
+        "tests/unit/service/test_audit_topic.py::"
+        "test_an_event_that_is_refused_is_dropped_and_the_others_are_written",
+    ),
     "revocation during a stream and a waiting fetch": (
         "tests/unit/frontends/rpc/test_revocation.py::test_a_sweep_ends_a_stream_that_waits",
         "tests/unit/frontends/web/test_authentication.py::test_a_sweep_ends_a_stream_and_says_why",

@@ -1,14 +1,17 @@
 """Topics that have stored what their quota allows."""
 
+import asyncio
+
 import pytest
 
 from millpond.catalog.partitions import StoredTopic
 from millpond.log import topic_quotas
-from millpond.log.topic_quotas import TopicQuotas, full_topics
+from millpond.log.topic_quotas import FullTopics, TopicQuotas
 from millpond.model.errors import StorageQuotaExceeded
-from millpond.model.ids import TopicId
+from millpond.model.ids import AUDIT_TOPIC, TopicId
 from millpond.model.principals import Principal
 from millpond.model.quotas import PRODUCER_BYTE_RATE, STORED_BYTES, ClientQuota, QuotaEntity
+from millpond.model.topics import Topic
 from millpond.security import Identity
 from millpond.testing import running_broker
 
@@ -25,7 +28,17 @@ def quota(topic, limit):
 
 
 def full(*quotas):
-    return {each.facts["topic"] for each in full_topics(quotas, [EU, US, OTHER]).values()}
+    return {each.name for each in (EU, US, OTHER) if refusal(each, *quotas) is not None}
+
+
+def refusal(stored, *quotas, topics=(EU, US, OTHER), exempt=()):
+    found = FullTopics(exempt)
+    found.replace(quotas, topics)
+    try:
+        found.check(Topic(stored.id, stored.name, 1, 0))
+    except StorageQuotaExceeded as error:
+        return str(error)
+    return None
 
 
 def test_a_topic_is_full_when_its_bytes_reach_the_quota():
@@ -48,11 +61,49 @@ def test_a_quota_of_topics_that_do_not_exist_is_never_reached():
 
 
 def test_the_error_says_what_to_do():
-    [error] = full_topics([quota("orders-e*", 100)], [EU, US]).values()
-    assert str(error) == (
+    assert refusal(EU, quota("orders-e*", 100)) == (
         "Topic 'orders-eu' accepts no messages: its quota 'orders-e*' allows 100 stored bytes, and there are 100. "
         "Delete records, shorten the retention, or raise the quota."
     )
+
+
+def test_a_new_topic_is_full_if_a_full_prefix_covers_it():
+    """Its bytes are not known yet. A quota of its own name cannot be reached."""
+    new = StoredTopic(TopicId(bytes([9] * 16)), "orders-new", 0)
+    assert refusal(new, quota("orders-*", 200)) is not None
+    assert refusal(new, quota("*", 300)) is not None
+    assert refusal(new, quota("orders-*", 201)) is None
+    assert refusal(new._replace(name="orders-eu"), quota("orders-eu", 100)) is None
+
+
+def test_a_topic_that_brokers_write_has_no_quota_and_counts_for_none():
+    for id_ in (EU.id, TopicId(bytes([9] * 16))):
+        audit = StoredTopic(id_, AUDIT_TOPIC, 1_000)
+        quotas = [quota("*", 200), quota("__*", 1), quota(AUDIT_TOPIC, 1)]
+        assert refusal(audit, *quotas, topics=[audit, US, OTHER], exempt=[AUDIT_TOPIC]) is None
+    assert refusal(US, quota("*", 200), topics=[audit, US, OTHER], exempt=[AUDIT_TOPIC]) is not None
+    assert refusal(US, quota("*", 201), topics=[audit, US, OTHER], exempt=[AUDIT_TOPIC]) is None
+
+
+async def test_an_older_read_does_not_replace_a_newer_one():
+    """The first read has its rows, and is held back until the second refresh has begun."""
+    limits, hold, reads = [quota("*", 1)], asyncio.Event(), []
+
+    async def read(_):
+        reads.append(len(reads))
+        if len(reads) == 1:
+            await hold.wait()
+        return [EU]
+
+    quotas = TopicQuotas(lambda: limits)
+    older = asyncio.ensure_future(quotas.refresh(read))
+    await asyncio.sleep(0)
+    limits = [quota("*", 1_000)]
+    newer = asyncio.ensure_future(quotas.refresh(read))
+    await asyncio.sleep(0)
+    hold.set()
+    await asyncio.gather(older, newer)
+    assert not quotas.full.by_id
 
 
 async def test_without_such_quotas_nothing_is_read():
@@ -77,6 +128,9 @@ async def test_a_full_topic_accepts_no_messages_until_records_are_deleted(monkey
             with pytest.raises(StorageQuotaExceeded):
                 await broker.produce(name, b"v")
         await broker.produce("other", b"v")
+        await broker.log.create_topic("orders-new", 1, {})
+        with pytest.raises(StorageQuotaExceeded):
+            await broker.produce("orders-new", b"v")
         await broker.security_administration.alter_quotas(access, [(entity, {STORED_BYTES: None})])
         await broker.topic_quotas.refresh(broker.log.read)
         await broker.produce("orders-us", b"v")

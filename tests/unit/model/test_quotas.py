@@ -1,13 +1,16 @@
 """Which quotas are valid, and how their entities are stored and described."""
 
 import math
+import sys
 
 import pytest
 from tests.each import for_each
 
 from millpond.model.errors import InvalidInput
+from millpond.model.ids import AUDIT_TOPIC
 from millpond.model.quotas import (
     CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     EVERY_NAME,
     PRODUCER_BYTE_RATE,
@@ -24,11 +27,13 @@ VALID = (
     (ALICE, {PRODUCER_BYTE_RATE: 1}),
     (ALICE, {PRODUCER_BYTE_RATE: 1e12, REQUEST_PERCENTAGE: 0.5, CONTROLLER_MUTATION_RATE: 0.1}),
     (ALICE, {PRODUCER_BYTE_RATE: None}),
+    (ALICE, {CONSUMER_BYTE_RATE: sys.float_info.max}),
     (QuotaEntity(EVERY_NAME, EVERY_NAME), {REQUEST_PERCENTAGE: 250}),
     (ADDRESS, {CONNECTION_CREATION_RATE: 5}),
     (QuotaEntity(None, None, EVERY_NAME), {CONNECTION_CREATION_RATE: 5}),
     (QuotaEntity(None, None, "fe80::1"), {CONNECTION_CREATION_RATE: 5}),
     *((QuotaEntity(None, None, topic=name), {STORED_BYTES: 5}) for name in ("orders", "orders-*", "*")),
+    (QuotaEntity(None, None, topic=AUDIT_TOPIC), {STORED_BYTES: None}),
 )
 INVALID = (
     (ALICE, {"bytes": 1}, "not a quota of user 'alice'"),
@@ -49,6 +54,7 @@ INVALID = (
     (QuotaEntity(None, None, topic="a*b"), {STORED_BYTES: 1}, "not valid"),
     (QuotaEntity(None, None, topic="orders"), {PRODUCER_BYTE_RATE: 1}, "not a quota of topic"),
     (QuotaEntity(None, None, topic="orders"), {STORED_BYTES: 1.5}, "whole number"),
+    (QuotaEntity(None, None, topic=AUDIT_TOPIC), {STORED_BYTES: 1}, "audit_retention"),
 )
 
 

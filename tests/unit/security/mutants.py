@@ -242,9 +242,44 @@ def in_source() -> Iterator[SourceChange]:
     yield SourceChange(
         "shared: requests before the login are read",
         "src/millpond/frontends/kafka/authentication.py",
-        "        if not self.is_authenticated or self._exchange is not None:",
-        "        if False:",
+        "        if not self.is_authenticated:\n            raise NotAuthenticated\n",
+        "",
         ("tests/unit/frontends/kafka/test_sasl.py",),
+    )
+    yield SourceChange(
+        "shared: requests between the steps of a login are read",
+        "src/millpond/frontends/kafka/authentication.py",
+        "        if self._exchange is not None:\n            self._audit_failure()",
+        "        if False:\n            self._audit_failure()",
+        ("tests/unit/frontends/kafka/test_sasl.py",),
+    )
+    yield SourceChange(
+        "shared: requests before the login count for quotas",
+        "src/millpond/frontends/kafka/connection.py",
+        "        if slot.use is None or not self._authentication.is_authenticated:",
+        "        if slot.use is None:",
+        ("tests/unit/frontends/kafka/test_throttling.py",),
+    )
+    yield SourceChange(
+        "shared: an address may fill the queue of password checks",
+        f"{security}/plain.py",
+        "self._waiting[network] >= WAITING_PER_ADDRESS_MAX or ",
+        "",
+        ("tests/unit/security/test_plain.py",),
+    )
+    yield SourceChange(
+        "shared: new client ids end the delays of others",
+        f"{security}/quotas.py",
+        " if not each.is_full(now_ms)}",
+        " if False}",
+        ("tests/unit/security/test_quotas.py",),
+    )
+    yield SourceChange(
+        "shared: a quota of topics silences the audit topic",
+        "src/millpond/parts.py",
+        ", exempt=_written_by_brokers(settings)",
+        "",
+        ("tests/unit/service/test_audit_topic.py",),
     )
     yield SourceChange(
         "secret: a password is logged",

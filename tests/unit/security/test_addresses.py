@@ -3,9 +3,11 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
+from millpond.frontends.kafka.limits import KafkaLimits
+from millpond.observability.line_limit import LINES_PER_WINDOW_MAX
 from millpond.observability.metrics import QuotaMetrics
 from millpond.security import addresses
-from millpond.security.addresses import AddressLimits, ClientAddresses
+from millpond.security.addresses import DELAY_MS_MAX, AddressLimits, ClientAddresses
 from millpond.testing import SimulatedClock
 
 ONE, OTHER, LOOPBACK = "192.0.2.1", "192.0.2.2", "127.0.0.1"
@@ -48,6 +50,27 @@ def test_connections_beyond_the_rate_wait(clock):
     assert limited.admit(OTHER) == 0
     clock.advance(1_001)
     assert limited.admit(ONE) == 500
+
+
+def test_a_connection_that_would_wait_too_long_is_refused_and_does_not_count(clock):
+    """Clients that are refused try again, so they must not lengthen the delay of each other."""
+    limited = ClientAddresses(AddressLimits(open_max=0, per_second=10), clock)
+    admitted = [limited.admit(ONE) for _ in range(1_000)]
+    served = [each for each in admitted if each is not None]
+    assert (len(served), max(served)) == (60, DELAY_MS_MAX + 1)
+    assert set(admitted[60:]) == {None}
+    assert limited.open_of(ONE) == 60
+    clock.advance(1)
+    assert (limited.admit(ONE), limited.admit(ONE)) == (DELAY_MS_MAX + 100, None)
+    assert KafkaLimits().login_ms > max(served)
+
+
+def test_refusals_do_not_fill_the_log(clock, caplog):
+    caplog.set_level("INFO", logger="millpond.security.addresses")
+    limited = ClientAddresses(AddressLimits(open_max=1, per_second=0), clock)
+    for _ in range(2 * LINES_PER_WINDOW_MAX):
+        limited.admit(ONE)
+    assert len(caplog.records) == LINES_PER_WINDOW_MAX
 
 
 def test_a_quota_replaces_the_setting(clock):

@@ -64,6 +64,31 @@ def test_failed_logins_do_not_fill_the_log(log, clock, caplog, monkeypatch):
     assert len(caplog.records) == 4
 
 
+def test_the_number_of_events_that_were_left_out_is_recorded(clock, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, logger="millpond.security.audit")
+    monkeypatch.setattr(audit, "FAILURES_PER_MINUTE_MAX", 3)
+    found = []
+    log = AuditLog(clock, recorder=found.append)
+
+    def summaries():
+        log.report_left_out()
+        return [each.resource for each in found if each.event == "audit events left out"]
+
+    for _ in range(10):
+        log.authentication_failed(interface="kafka", client="192.0.2.1", method="PLAIN")
+    assert summaries() == [], "once per minute"
+    for _ in range(5):
+        log.denied(ALICE, "192.0.2.1", refusal())
+    clock.advance(60_000)
+    assert summaries() == summaries() == ["7 failed logins, 4 denials"]
+    assert (caplog.records[-1].failures, caplog.records[-1].denials) == (7, 4)
+    clock.advance(60_000)
+    log.authentication_failed(interface="kafka", client="192.0.2.1", method="PLAIN")
+    log.denied(ALICE, "192.0.2.1", refusal())
+    clock.advance(60_000)
+    assert len(summaries()) == 1, "nothing was left out"
+
+
 def test_logins_and_changes_name_who_and_what(log, caplog):
     log.authenticated(ALICE, interface="http", client="192.0.2.1", method="Basic")
     log.changed(ALICE, "192.0.2.1", "token created", "abc")

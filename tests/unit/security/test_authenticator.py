@@ -62,6 +62,21 @@ async def is_refused(awaitable):
     return True
 
 
+async def test_checks_of_passwords_know_the_address_of_the_client(authenticator, monkeypatch):
+    """It limits how many of them wait."""
+    hosts = []
+
+    async def check(user, password, host):
+        hosts.append(host)
+        return ALICE
+
+    monkeypatch.setattr(authenticator._passwords, "check", check)
+    await authenticator.begin("PLAIN", encrypted=True, host="192.0.2.1").step(b"\0alice\0pencil")
+    await authenticator.authorization(basic("alice", "pencil"), host="192.0.2.2")
+    await authenticator.password("alice", "pencil", host="192.0.2.3")
+    assert hosts == ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
+
+
 def basic(user, password):
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 

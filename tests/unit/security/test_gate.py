@@ -22,7 +22,11 @@ ENCRYPTED = NOT_ENCRYPTED._replace(encrypted=True)
 class Checker:
     """Knows one header and one certificate."""
 
-    async def authorization(self, header):
+    def __init__(self):
+        self.hosts = []
+
+    async def authorization(self, header, *, host):
+        self.hosts.append(host)
         if header != "Bearer alice":
             raise AuthenticationFailed
         return ALICE
@@ -82,7 +86,9 @@ async def test_credentials_are_refused_where_others_can_read_them():
         await Entrance().admit(NOT_ENCRYPTED, "Bearer alice")
     assert await Entrance(behind_tls_proxy=True).admit(NOT_ENCRYPTED, "Bearer alice")
     for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
-        assert await Entrance().admit(NOT_ENCRYPTED._replace(host=host), "Bearer alice")
+        entrance = Entrance()
+        assert await entrance.admit(NOT_ENCRYPTED._replace(host=host), "Bearer alice")
+        assert entrance.gate._checker.hosts == [host]
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])

@@ -12,7 +12,7 @@ from tests.tls import Pki, close, old_client_context, until
 
 from millpond.observability.line_limit import LineLimit
 from millpond.security.addresses import AddressLimits, ClientAddresses
-from millpond.security.listener import HandshakeLimits, TlsListener, bind_sockets, reason_of
+from millpond.security.listener import Handshake, HandshakeLimits, TlsListener, bind_sockets, reason_of
 from millpond.security.tls import ServerTls
 from millpond.testing import SimulatedClock
 
@@ -330,6 +330,44 @@ def test_a_connection_that_comes_too_fast_waits_for_its_handshake(pki, run, monk
         assert (Echo.made, addresses.open_of("127.0.0.1")) == (2, 0)
         for _, writer in late:
             await close(writer)
+
+    run(scenario())
+
+
+def test_a_handshake_that_is_ended_before_it_waits_does_not_wait(run):
+    """The listener may close before the task of the handshake has begun."""
+
+    async def scenario():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            handshake = Handshake(ours, "192.0.2.1")
+            waiting = asyncio.ensure_future(handshake.wait(3_600))
+            handshake.end()
+            await asyncio.wait_for(waiting, 30)
+
+    run(scenario())
+
+
+def test_the_timer_of_a_handshake_ends_with_its_task(run):
+    """Timers of one loop end in their order: a later one shows that the first one was cancelled."""
+
+    class Counting(Handshake):
+        begun = 0
+
+        def begin(self):
+            self.begun += 1
+
+    async def scenario():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            handshake = Counting(ours, "192.0.2.1")
+            waiting = asyncio.ensure_future(handshake.wait(0.01))
+            while handshake.waits is None:
+                await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await asyncio.sleep(0.05)
+            assert handshake.begun == 0
 
     run(scenario())
 

@@ -330,3 +330,25 @@ async def test_few_checks_run_and_a_bounded_number_wait(monkeypatch):
     assert await asyncio.gather(*tasks) == [ALICE] * 5
     assert held.most == plain.CHECKS_MAX
     assert await is_refused(checks, password="wrong"), "there is room again"
+
+
+async def test_one_address_does_not_fill_the_queue(monkeypatch):
+    """A whole network of IPv6 is one address."""
+    monkeypatch.setattr(plain, "WAITING_PER_ADDRESS_MAX", 3)
+    held = Held()
+    checks = checker(Users(ALICE), off_loop=held)
+    flood = [
+        asyncio.create_task(checks.check("alice", "wrong", f"2001:db8::{number}")) for number in range(20)
+    ]
+    await asyncio.sleep(0)
+    assert sum(each.done() for each in flood) == 17
+    other = asyncio.create_task(checks.check("alice", "pencil", "2001:db8:0:1::1"))
+    while held.running < plain.CHECKS_MAX:
+        await asyncio.sleep(0)
+    held.released.set()
+    assert await other == ALICE
+    errors = await asyncio.gather(*flood, return_exceptions=True)
+    assert [type(each) for each in errors] == 3 * [AuthenticationFailed] + 17 * [Overloaded]
+    with pytest.raises(AuthenticationFailed):
+        await checks.check("alice", "wrong", "2001:db8::1")
+    assert not checks._waiting, "addresses without checks take no memory"

@@ -1,5 +1,8 @@
 """Which quota limits a client, and how long it waits."""
 
+import sys
+from itertools import permutations
+
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.each import for_each
@@ -10,8 +13,10 @@ from millpond.model.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     EVERY_NAME,
+    NAME_CHARACTERS_MAX,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    VALUE_MAX,
     ClientQuota,
     QuotaEntity,
 )
@@ -21,7 +26,7 @@ from millpond.security.quotas import BucketLimits, QuotaLimiter, TokenBucket
 from millpond.testing import SimulatedClock
 
 ALICE, BOB = Principal(USER, "alice"), Principal(USER, "bob")
-EVERY = EVERY_NAME
+EVERY, RATE_OF_IP = EVERY_NAME, CONNECTION_CREATION_RATE
 
 
 class Limited:
@@ -168,8 +173,50 @@ def test_what_clients_name_does_not_take_unlimited_memory(monkeypatch):
     limited = Limited(((None, EVERY), PRODUCER_BYTE_RATE, 100))
     for number in range(100):
         limited.charge(1, client_id=str(number))
-    assert len(limited.limiter._buckets) == 10
+    assert len(limited.limiter._buckets) == 11, "one of them is shared by all that came late"
     assert len(limited.limiter._found) <= 20
+
+
+def test_a_client_id_that_no_quota_can_name_counts_as_none():
+    limited = Limited(((None, EVERY), PRODUCER_BYTE_RATE, 100))
+    longest = "x" * NAME_CHARACTERS_MAX
+    assert limited.charge(200, client_id=longest) == 1_001
+    assert limited.charge(200, client_id=longest + "y") == 1_001
+    assert limited.charge(0, client_id=longest + "z") == limited.charge(0, client_id="") == 1_001
+    assert {len(client_id) for _, _, client_id in limited.limiter._found} == {0, NAME_CHARACTERS_MAX}
+
+
+def test_new_names_do_not_end_the_delay_of_another_client(monkeypatch):
+    monkeypatch.setattr(quotas, "BUCKETS_MAX", 10)
+    monkeypatch.setattr(quotas, "CLIENTS_MAX", 20)
+    limited = Limited(((None, EVERY), PRODUCER_BYTE_RATE, 100))
+    limited.charge(3_100, client_id="debtor")
+    for number in range(100):
+        limited.clock.advance(100)
+        limited.charge(1, client_id=str(number))
+    assert limited.charge(0, client_id="debtor") == 20_001
+    assert limited.charge(0, client_id="new") == 0, "full buckets have made room"
+
+
+def test_clients_without_room_share_a_bucket_by_user(monkeypatch):
+    monkeypatch.setattr(quotas, "BUCKETS_MAX", 10)
+    limited = Limited(((EVERY, EVERY), PRODUCER_BYTE_RATE, 100))
+    for number in range(10):
+        assert limited.charge(200, client_id=str(number)) == 1_001
+    assert [limited.charge(200, client_id=each) for each in ("late", "later")] == [1_001, 3_001]
+    assert limited.charge(100, BOB) == 0
+
+
+def test_a_bucket_that_was_forgotten_is_used_by_no_client(monkeypatch):
+    """It would gather a debt that the next look-up does not know."""
+    monkeypatch.setattr(quotas, "BUCKETS_MAX", 1)
+    limited = Limited(((None, EVERY), PRODUCER_BYTE_RATE, 100))
+    limited.charge(1, client_id="one")
+    limited.clock.advance(5_000)
+    limited.charge(1, client_id="two")
+    assert limited.charge(200, client_id="one") == 1_001
+    limited.limiter._found.clear()
+    assert limited.charge(0, client_id="one") == 1_001
 
 
 # -- other units ----------------------------------------------------------------------------------------------
@@ -192,6 +239,23 @@ def test_a_response_is_bounded_by_the_rate():
     limited = Limited((("alice", None), CONSUMER_BYTE_RATE, 100))
     assert limited.limiter.response_bytes_max(ALICE, "app") == 1_000
     assert limited.limiter.response_bytes_max(BOB, "app") is None
+
+
+def test_the_highest_number_there_is_means_no_limit():
+    """Kafka's tools set it. Earlier versions have stored it, too."""
+    for value in (VALUE_MAX, sys.float_info.max):
+        limited = Limited(
+            (("alice", None), CONSUMER_BYTE_RATE, value), ((None, None, EVERY), RATE_OF_IP, value)
+        )
+        assert limited.limiter.response_bytes_max(ALICE, "app") == VALUE_MAX * 10
+        assert limited.charge(10**12, key=CONSUMER_BYTE_RATE) == 0
+        assert limited.limiter.connection_rate("192.0.2.1") == VALUE_MAX
+
+
+def test_the_lowest_rate_of_addresses_of_one_network_applies():
+    rates = [((None, None, f"2001:db8::{rate}"), RATE_OF_IP, rate) for rate in (3, 2, 5)]
+    for stored in permutations(rates):
+        assert Limited(*stored).limiter.connection_rate("2001:db8::/64") == 2
 
 
 def test_the_rate_of_an_address_is_its_own_or_the_default():

@@ -195,3 +195,14 @@ async def test_refused_clients_share_a_read_of_what_has_changed(stored):
     before = stored.view._caught_up_at
     await stored.view.catch_up()
     assert stored.view._caught_up_at - before > 0.9 * CATCH_UP_S
+
+
+async def test_the_number_of_events_that_were_left_out_is_recorded_while_changes_are_followed(
+    stored, monkeypatch
+):
+    monkeypatch.setattr("millpond.security.view.REFRESH_S", 0)
+    reported = asyncio.Event()
+    monkeypatch.setattr(stored.view.audit, "report_left_out", reported.set)
+    following = asyncio.ensure_future(stored.view.run())
+    await asyncio.wait_for(reported.wait(), 30)
+    following.cancel()

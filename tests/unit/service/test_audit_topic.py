@@ -11,11 +11,13 @@ import millpond
 from millpond.broker import Broker
 from millpond.model.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from millpond.model.errors import InvalidSettings, StoreUnavailable, TopicNotAuthorized
+from millpond.model.ids import AUDIT_TOPIC
 from millpond.model.principals import Principal
 from millpond.model.quotas import QuotaEntity
 from millpond.security import OPEN_ACCESS, Identity
-from millpond.security.audit import AUDIT_TOPIC, DENIED, EVENTS, AuditEvent
+from millpond.security.audit import DENIED, EVENTS, AuditEvent
 from millpond.service import AuditTopic
+from millpond.service.audit_topic import BATCH_BYTES_MAX, TEXT_BYTES_MAX
 from millpond.settings import Settings, load
 from millpond.testing import SimulatedClock, running_broker
 
@@ -110,7 +112,11 @@ async def test_a_denial_says_which_right_was_missing(broker):
 
 async def test_the_broker_creates_it_and_sets_its_retention(broker):
     topic = broker.log.topics.named(AUDIT_TOPIC)
-    assert topic.overrides == {"cleanup.policy": "delete", "retention.ms": "86400000"}
+    assert topic.overrides == {
+        "cleanup.policy": "delete",
+        "retention.ms": "86400000",
+        "max.message.bytes": str(BATCH_BYTES_MAX),
+    }
     other = AuditTopic(broker.log, node_id=1, retention_ms=-1, metrics=broker.metrics.security)
     await other.open()
     assert broker.log.topics.named(AUDIT_TOPIC).overrides["retention.ms"] == "-1"
@@ -146,6 +152,66 @@ async def test_a_full_queue_drops_events_and_says_how_many(broker):
         ("audit events dropped", "2"),
     ]
     assert b"millpond_audit_dropped_total 2.0" in broker.metrics.expose()
+
+
+def topic_created(number, name, time_ms=0):
+    return AuditEvent(number + time_ms, "topic created", "User:a", "", name, "success", {"reason": name})
+
+
+async def test_batches_and_values_are_cut_by_their_encoded_size():
+    """Each of these characters has 12 bytes, and the default of the broker is too small for the batches."""
+    clock, settings = SimulatedClock(), {"security": True, "super_users": (ADMIN,), "audit_topic": True}
+    async with running_broker(clock=clock, max_message_bytes=2_000, **settings) as broker:
+        topic = broker.parts.audit_topic
+        for number in range(300):
+            topic.add(topic_created(number, f"{number} {'😀' * 5_000}", clock.now_ms()))
+        await topic.close()
+        found = await events(broker, 300)
+        assert b"millpond_audit_dropped_total 0.0" in broker.metrics.expose()
+    assert [int(each["resource"].split()[0]) for each in found] == list(range(300))
+    for each in found:
+        sizes = {name: len(json.dumps(each[name])) - 2 for name in ("resource", "reason")}
+        assert all(TEXT_BYTES_MAX - 12 < size <= TEXT_BYTES_MAX for size in sizes.values()), sizes
+
+
+async def test_an_event_that_is_refused_is_dropped_and_the_others_are_written(broker, caplog):
+    """An hour is what a message may be in the future."""
+    topic, now = broker.parts.audit_topic, broker.parts.clock.now_ms()
+    for number, ahead_ms in enumerate((0, 86_400_000, 0, 0)):
+        topic.add(topic_created(number, f"t{number}", now + ahead_ms))
+    await topic.close()
+    found = await events(broker, 4)
+    assert sorted(each["resource"] for each in found) == ["1", "t0", "t2", "t3"]
+    assert [each["event"] for each in found if each["resource"] == "1"] == ["audit events dropped"]
+    assert b"millpond_audit_dropped_total 1.0" in broker.metrics.expose()
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
+        "audit event refused; left out of the topic"
+    ]
+
+
+async def test_no_quota_of_topics_silences_it(broker):
+    entity = QuotaEntity(None, None, topic="*")
+    await broker.security_administration.alter_quotas(access(broker), [(entity, {"stored_bytes": 1})])
+    await events(broker, 1)
+    await broker.topic_quotas.refresh(broker.log.read)
+    await broker.administration.create_topic("orders", 1, {}, access=access(broker))
+    await broker.parts.audit_topic.close()
+    written = [json.loads(each.value)["event"] for each in await broker.read(AUDIT_TOPIC)]
+    assert written == ["quota changed", "topic created"]
+
+
+async def test_records_of_a_topic_that_is_deleted_meanwhile_are_deleted_successfully(broker, monkeypatch):
+    await broker.administration.create_topic("orders", 1, {}, access=access(broker))
+    delete_records = broker.log.delete_records
+
+    async def delete_records_first(topic_partition, before_offset):
+        log_start = await delete_records(topic_partition, before_offset)
+        await broker.log.delete_topic("orders")
+        return log_start
+
+    monkeypatch.setattr(broker.log, "delete_records", delete_records_first)
+    assert await broker.administration.delete_records("orders", 0, 0, access=access(broker)) == 0
+    assert [each["resource"] for each in await events(broker, 2)] == ["orders", "orders/0 below 0"]
 
 
 async def test_events_outlive_the_broker():

@@ -46,7 +46,7 @@ class ClientAuthenticator(Protocol):
 
     def offered(self, *, encrypted: bool) -> tuple[str, ...]: ...
 
-    def begin(self, mechanism: str, *, encrypted: bool) -> ClientExchange: ...
+    def begin(self, mechanism: str, *, encrypted: bool, host: str) -> ClientExchange: ...
 
     def certificate(self, der: bytes) -> Identity: ...
 
@@ -147,7 +147,9 @@ class ConnectionAuthentication:
     def _begin(self, mechanism: str, offered: Sequence[str]) -> HandshakeResult:
         self._mechanism = mechanism
         try:
-            self._exchange = self._rules.authenticator.begin(mechanism, encrypted=self.is_private)
+            self._exchange = self._rules.authenticator.begin(
+                mechanism, encrypted=self.is_private, host=self._host
+            )
         except MillpondError:
             self._fail()
             return HandshakeResult(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)

@@ -119,7 +119,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.peer_certificate: bytes | None = None
         """The client's verified certificate (DER); None if it sent none."""
         self.active_at = self._loop.time()
-        self._opened_at = self.active_at
+        self._login_began_at = self.active_at
+        """The broker reads a connection later if its address opens them too fast; until then it cannot log in."""
         self._is_secured = server.services.security.enabled
         self._quotas = server.services.security.quotas
         self._frames_queued_max = FRAMES_QUEUED_MAX
@@ -498,8 +499,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _charge(self, slot: ResponseSlot, header: RequestHeader, response: Response | None) -> bool:
         """Count the request for the quotas of the client. Returns whether the response has changed."""
-        if slot.use is None:
-            return False
+        if slot.use is None or not self._authentication.is_authenticated:
+            return (
+                False  # clients that have not logged in would share one bucket, and delay each other's login
+            )
         delay_ms = charge(
             self._quotas,
             self._authentication.access.principal,
@@ -526,6 +529,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _unmute(self) -> None:
         self.active_at = self._loop.time()
+        if not self._authentication.is_authenticated:
+            self._login_began_at = self.active_at
         if len(self._frames) < self._frames_queued_max and not self._server.wait_for_memory(self):
             self.resume_reading()
         self._signal_progress()
@@ -538,7 +543,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self._is_secured or self._authentication.is_over:
             return None
         if not self._authentication.is_authenticated:
-            is_late = (now - self._opened_at) * 1000 > self._limits.login_ms
+            is_late = (now - self._login_began_at) * 1000 > self._limits.login_ms and not self.is_muted
             return "it did not authenticate in time" if is_late else None
         try:
             self._authentication.check_valid()

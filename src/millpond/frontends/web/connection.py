@@ -94,7 +94,7 @@ class HttpConnection(HttpToolsProtocol):
         else:
             admitted = self._owner.addresses.admit(host)
             if admitted is None:
-                message = "This address has too many open connections."
+                message = "This address has too many open connections, or opens them too fast."
                 self.refuse(503, "TooManyConnections", message, retriable=True)
                 return
             delay_ms = admitted

@@ -205,9 +205,9 @@ async def test_a_login_that_takes_too_long_is_ended_by_the_sweep(client, cluster
     await shake(client)
     server = cluster.broker.kafka
     (connection,) = server._connections
-    server.sweep(connection._opened_at + 9.9)
+    server.sweep(connection._login_began_at + 9.9)
     assert not connection._transport.is_closing()
-    server.sweep(connection._opened_at + 10.1)
+    server.sweep(connection._login_began_at + 10.1)
     assert await is_closed(client)
 
 

@@ -11,7 +11,7 @@ from tests.unit.frontends.kafka.wire import Client
 from millpond.frontends.kafka import rights as r
 from millpond.frontends.kafka.throttling import Mute, RequestUse, measured
 from millpond.log import topic_quotas
-from millpond.model.quotas import QuotaEntity
+from millpond.model.quotas import EVERY_NAME, QuotaEntity
 from millpond.protocol import ErrorCode, encode_request
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -169,6 +169,20 @@ async def test_the_time_of_every_request_counts(throttled):
         throttled.loop_time.advance(1.001)
 
 
+async def test_what_comes_before_the_login_counts_for_no_quota(throttled):
+    """Neither a flood of other clients that have not logged in, nor the names that they invent."""
+    for entity in ((EVERY_NAME, EVERY_NAME), (None, EVERY_NAME)):
+        await throttled.limit(entity, request_percentage=1e-9)
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    async with Client(throttled.broker.kafka.listener) as flooding:
+        for _ in range(5):
+            assert (await flooding.send(request, 3)).throttle_time_ms == 0
+        assert not any(each.is_muted for each in throttled.connections)
+        assert not throttled.broker.security.quotas._found
+        client = await throttled.connected()
+    assert (await client.send(request, 3)).throttle_time_ms == 1_001
+
+
 def created(name, partitions, **options):
     topic = CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
@@ -280,6 +294,23 @@ async def test_a_connection_that_comes_too_fast_is_read_later(throttled):
     assert not task.done()
     throttled.loop_time.advance(5.001)
     assert (await (await task).send(MetadataRequest(topics=[]), METADATA)).controller_id >= 0
+
+
+async def test_the_time_of_the_login_begins_when_the_connection_is_read(throttled):
+    """After a reconnect storm of one address, such as that of a proxy."""
+    await throttled.limit((None, None, "127.0.0.1"), connection_creation_rate=1)
+    await throttled.connected()
+    server, login_s = throttled.broker.kafka, throttled.broker.kafka._limits.login_ms / 1000
+    async with Client(server.listener) as client:
+        await until(lambda: any(each.is_muted for each in throttled.connections))
+        [waiting] = [each for each in throttled.connections if each.is_muted]
+        server.sweep(waiting._login_began_at + login_s + 1)
+        throttled.loop_time.advance(1.001)
+        await until(lambda: not waiting.is_muted)
+        server.sweep(waiting._login_began_at + login_s - 0.1)
+        assert (await client.send(ApiVersionsRequest(), 0)).error_code == 0
+        server.sweep(waiting._login_began_at + login_s + 0.1)
+        assert waiting._transport.is_closing()
 
 
 async def test_a_produce_to_a_topic_that_has_stored_its_quota_is_refused(throttled):
