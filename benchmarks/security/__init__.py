@@ -1,6 +1,7 @@
 """Part `security`: what TLS, logins and ACLs cost, beside Apache Kafka with the same, in interleaved rounds of one run.
 
-On a RAM disk, where the code determines the result. The first round warms up Java and is discarded.
+On a RAM disk, where the code determines the result. The first round warms up Java and is discarded. What ACLs cost is
+less than what rounds differ by, so it is measured again in more and longer rounds of Millpond alone.
 """
 
 import statistics
@@ -15,6 +16,7 @@ from benchmarks.kafka.load import Shape
 from benchmarks.report import Report
 from benchmarks.security.connections import logins_per_s
 from benchmarks.security.subjects import (
+    ACLS,
     LEVELS,
     PLAINTEXT,
     Brokers,
@@ -32,11 +34,12 @@ from millpond.security.rights import Rights
 from peers import Unavailable
 
 ROUNDS, QUICK_ROUNDS = 3, 1
+PAIRS, QUICK_PAIRS = 9, 2
 WARM_UP_ROUNDS = 1
 RAM_DISK = Path("/dev/shm")
 LOGINS = 400
 CHECKS, REPEATED = 1_000, 200
-ACLS = 1_000
+ACLS_OF_USER = 1_000
 
 Samples = dict[tuple[str, str, Level], list[float]]
 """Values by measure, broker and level, one for each round."""
@@ -47,6 +50,8 @@ def run(*, quick: bool = False, only: str | None = None) -> None:
     report = Report("TLS, logins and ACLs", "make bench PART=security" + (" (quick)" if quick else ""))
     if only is None or only in "brokers":
         _brokers(report, quick)
+    if only is None or only in "acls":
+        _acls(report, quick)
     if only is None or only in "checks":
         _checks(report)
     if only is None and not quick:
@@ -131,6 +136,44 @@ def _table(
     report.table(("", *names, *(["millpond : kafka"] if len(names) == 2 else [])), rows)
 
 
+# -- ACLs alone -------------------------------------------------------------------------------------------------------
+
+
+def _acls(report: Report, quick: bool) -> None:
+    """More data and more rounds than above, because the difference is smaller than what rounds differ by."""
+    pairs, scale = (QUICK_PAIRS, 10) if quick else (PAIRS, 1)
+    shapes = [Shape(1000, 1, 2_000_000 // scale), Shape(100, 16, 3_000_000 // scale)]
+    report.section(
+        "CPU of producing, with SCRAM and ACLs against without",
+        f"`millpond`, {pairs} pairs in turns: CPU seconds of the broker per GB, and their ratio in each pair.",
+    )
+    rows = []
+    with tempfile.TemporaryDirectory(dir=RAM_DISK, prefix="millpond-bench-") as name:
+        files = create_files(Path(name) / "certificates")
+        with millponds(Path(name) / "millpond", files, (PLAINTEXT, ACLS)) as brokers:
+            for shape in shapes:
+                found = [_pair(brokers, shape, number) for number in range(WARM_UP_ROUNDS + pairs)]
+                rows.append((shape.name, *_compared(found[WARM_UP_ROUNDS:])))
+    report.table(("", "without", "with", "median ratio", "lowest", "highest"), rows)
+
+
+def _pair(brokers: Brokers, shape: Shape, number: int) -> tuple[float, float]:
+    """CPU seconds per GB without and with ACLs; every other pair begins with ACLs."""
+    found = {}
+    for level in (PLAINTEXT, ACLS) if number % 2 else (ACLS, PLAINTEXT):
+        subject = brokers.by_level[level]
+        with load.fresh_topic(subject, shape.partitions) as topic:
+            found[level] = load.produce(subject, topic, shape).cpu_s_per_gb
+    print(f"   {shape.name:<42} {found[PLAINTEXT]:10.3f} {found[ACLS]:10.3f}", flush=True)
+    return found[PLAINTEXT], found[ACLS]
+
+
+def _compared(pairs: Sequence[tuple[float, float]]) -> list[str]:
+    ratios = [acls / without for without, acls in pairs]
+    medians = [statistics.median(each) for each in zip(*pairs, strict=True)]
+    return [f"{each:.3f}" for each in (*medians, statistics.median(ratios), min(ratios), max(ratios))]
+
+
 # -- one check --------------------------------------------------------------------------------------------------------
 
 
@@ -151,7 +194,7 @@ class _Acls:
                 operations[number % 2],
                 Permission.ALLOW,
             )
-            for number in range(ACLS)
+            for number in range(ACLS_OF_USER)
         ]
 
     def rights(self, principal: Principal, host: str) -> Rights:
@@ -167,8 +210,8 @@ class _Acls:
 def _checks(report: Report) -> None:
     report.section(
         "One check of a right",
-        f"`Access.require` of a user with {ACLS:,} ACLs, in this process: the same name again, and a name that was not "
-        f"asked for before. The best of {REPEATED} runs of {CHECKS:,}.",
+        f"`Access.require` of a user with {ACLS_OF_USER:,} ACLs, in this process: the same name again, and a name "
+        f"that was not asked for before. The best of {REPEATED} runs of {CHECKS:,}.",
     )
     access = Access(Identity(Principal("User", "bench"), ""), "127.0.0.1", _Acls())
     known = _best_ns(lambda: access.require(AclOperation.WRITE, ResourceType.TOPIC, "bench-1"))

@@ -10,7 +10,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +57,10 @@ class Level:
 
 
 PLAINTEXT = Level("plaintext", "PLAINTEXT")
+ACLS = Level("SCRAM and ACLs", "SASL_PLAINTEXT")
 LEVELS = (
     PLAINTEXT,
-    Level("SCRAM and ACLs", "SASL_PLAINTEXT"),
+    ACLS,
     Level("TLS", "SSL"),
     Level("TLS, SCRAM and ACLs", "SASL_SSL"),
 )
@@ -75,12 +76,12 @@ class Brokers:
 
 
 @contextmanager
-def millponds(folder: Path, files: DevelopmentFiles) -> Iterator[Brokers]:
+def millponds(folder: Path, files: DevelopmentFiles, levels: Sequence[Level] = LEVELS) -> Iterator[Brokers]:
     password = secrets.token_hex(16)
     with ExitStack() as running:
         found = {
             level: running.enter_context(_millpond(folder / level.protocol.lower(), level, files, password))
-            for level in LEVELS
+            for level in levels
         }
         yield Brokers("millpond", found, password)
 

@@ -151,17 +151,17 @@ async def test_on_a_full_disk_deleting_makes_room_and_the_broker_goes_on(small_d
         broker = await stack.enter_async_context(running_broker(data_dir, **chosen))
         assert broker.reserve.held_bytes == broker.reserve.size == space_of(disk).total // 20
         await broker.produce("kept", b"before")
+        for number in range(MESSAGES_BEFORE):
+            await broker.produce("topic", b"%d:" % number + bytes(50_000))
         if restarted:
-            for number in range(MESSAGES_BEFORE):
-                await broker.produce("topic", b"%d:" % number + bytes(50_000))
             await stack.aclose()
             fill(ballast)
             broker = await stack.enter_async_context(running_broker(data_dir, **chosen))
             assert broker.why_not_ready().reason == "disk_full"
         else:
+            fill(ballast)  # the reserve is still kept: it is for the broker alone
             refused = await produce_until_refused(broker, {}, 50_000)
             assert isinstance(refused, StoreFull | CatalogUnavailable)
-            fill(ballast)
         await broker.log.delete_topic("topic")
         while not await broker.maintenance.garbage.run_once():
             await asyncio.sleep(0.05)
