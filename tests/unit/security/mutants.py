@@ -313,7 +313,8 @@ def in_source() -> Iterator[SourceChange]:
         "secret: the audit log has the name that a client gave",
         f"{security}/audit.py",
         '                "authentication failed", extra={"interface": interface, "client": client, "method": method}',
-        '                "authentication failed", extra={"x": str(__import__("inspect").stack()[1].frame.f_locals)}',
+        '                "authentication failed",'
+        ' extra={"x": str([each.frame.f_locals for each in __import__("inspect").stack()[1:4]])}',
         (SECRETS,),
     )
 
