@@ -24,8 +24,14 @@ def trial(tmp_path_factory):
         yield following
 
 
-def test_the_command_line(trial):
-    assert trial.paste(trial.block("command line")).endswith("hello\n")
+@pytest.fixture(scope="module")
+def command_line(trial):
+    """What the first commands print. They create the context that others use."""
+    return trial.paste(trial.block("command line"))
+
+
+def test_the_command_line(command_line):
+    assert command_line.endswith("hello\n")
 
 
 def test_our_client_library(trial):
@@ -75,7 +81,7 @@ def test_the_doctor_recognizes_the_broker_without_credentials(trial, monkeypatch
     assert all(each.endswith("is a Millpond that answers") for each in found), found
 
 
-def test_a_second_user_with_its_own_rights_and_token(trial):
+def test_a_second_user_with_its_own_rights_and_token(trial, command_line):
     """As in the how-to page: a user, its ACLs and a token, each of which can be taken away."""
 
     def run(line, given=""):
@@ -98,7 +104,7 @@ def test_a_second_user_with_its_own_rights_and_token(trial):
     assert (code, "may not" in output) == (1, True)
 
 
-def test_a_certificate_is_replaced_by_hand(trial):
+def test_a_certificate_is_replaced_by_hand(trial, command_line):
     """Move the new files over the old ones; SIGHUP is not needed, but the test does not wait for the 10 s."""
     assert trial.run("produce", "greetings", given="hello\n")[0] == 0
     server = Path(trial.folder) / "millpond-security/server.pem"
