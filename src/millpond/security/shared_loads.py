@@ -1,4 +1,4 @@
-"""Loads that callers share: who wants what is being loaded waits for that, instead of loading it again."""
+"""Loads that callers share: a caller that asks for something while it is being loaded waits for that load."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
