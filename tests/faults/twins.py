@@ -119,7 +119,7 @@ TWINS = (
         ("tests/transcripts/test_groups.py",),
         mutant(
             "the session of a silent member does not end",
-            "groups/consumer_group.py",
+            "groups/classic/group.py",
             "            self._end_session(member_id, now_ms)\n        if state.sync_due_ms",
             "            pass\n        if state.sync_due_ms",
         ),

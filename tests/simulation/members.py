@@ -11,9 +11,9 @@ from tests.simulation.node import SimBroker
 
 from millpond.catalog.groups import GroupOffset
 from millpond.groups import JoinRequest, SyncRequest
+from millpond.groups.classic.members import Protocol
+from millpond.groups.classic.messages import Joined
 from millpond.groups.coordinator import CommitSender
-from millpond.groups.members import Protocol
-from millpond.groups.messages import Joined
 from millpond.model.errors import GroupError, MillpondError, Unavailable
 from millpond.model.ids import TopicPartition
 

@@ -14,10 +14,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import count
 
-from millpond.groups.consumer_group import ConsumerGroup
-from millpond.groups.limits import GroupLimits
-from millpond.groups.members import Protocol
-from millpond.groups.messages import (
+from millpond.groups.classic.group import ClassicGroup
+from millpond.groups.classic.members import Protocol
+from millpond.groups.classic.messages import (
     GroupResponse,
     Joined,
     JoinRequest,
@@ -26,6 +25,7 @@ from millpond.groups.messages import (
     Synced,
     SyncRequest,
 )
+from millpond.groups.limits import GroupLimits
 from millpond.model.errors import CatalogUnavailable, MemberIdRequired, MillpondError
 from millpond.model.units import format_duration, parse_duration_ms
 
@@ -151,7 +151,7 @@ class GroupStage:
         self.group = self._new_group()
         if self.stored is not None:
             arguments = (self.group.state.group_id, self.limits, self._new_id, self.stored, self.now)
-            self.group = ConsumerGroup.restored(*arguments)
+            self.group = ClassicGroup.restored(*arguments)
         return self.do_show()
 
     def do_kill(self, *_):
@@ -161,7 +161,7 @@ class GroupStage:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _new_group(self):
-        return ConsumerGroup("readers", self.limits, self._new_id)
+        return ClassicGroup("readers", self.limits, self._new_id)
 
     def _new_id(self, name):
         return f"{name}-{next(self.numbers)}"

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import NewerSchema
 
-CODE_VERSION: Final = 8
+CODE_VERSION: Final = 9
 """The newest migration this code knows."""
 
 MIN_CODE_VERSION: Final = 4
@@ -238,7 +238,26 @@ EIGHTH: Final = (
     "INSERT INTO counters (name, next) VALUES ('sessions', 1)",
 )
 
-MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
+# Older code may run beside this one. For it a group of the consumer protocol is an empty classic group, because the
+# columns that it reads say so; it does not know of configs of groups, and drops the reasons of failed deliveries.
+NINTH: Final = (
+    "ALTER TABLE groups ADD COLUMN type TEXT NOT NULL DEFAULT 'classic'",
+    "ALTER TABLE groups ADD COLUMN state_of_type TEXT NOT NULL DEFAULT ''",
+    """
+    CREATE TABLE group_members (
+      group_id TEXT NOT NULL, member_id TEXT NOT NULL, member TEXT NOT NULL,
+      PRIMARY KEY (group_id, member_id)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE dynamic_configs (
+      resource_type TEXT NOT NULL, resource_name TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+      PRIMARY KEY (resource_type, resource_name, name)) WITHOUT ROWID
+    """,
+    "INSERT INTO counters (name, next) VALUES ('dynamic_configs', 1)",
+    "ALTER TABLE subscription_retries ADD COLUMN reasons TEXT NOT NULL DEFAULT ''",
+)
+
+MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
 
 HOT_TABLES: Final = ("writers", "partitions", "objects", "producers", "group_offsets")
 HOT_SETTINGS: Final = (

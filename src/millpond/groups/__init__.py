@@ -1,16 +1,13 @@
 """Kafka consumer groups: members, generations and committed offsets.
 
-Reading order: `members`, `group_state` and `consumer_group` are the pure state machine, `claims` is the one for readers
-that are not members, `loaded_groups` connects the machine to time, storage and callers, and `coordinator` is what the
-interfaces call.
+Reading order: `classic` is the pure state machine of the classic protocol, `consumer` the one of the consumer protocol
+(KIP-848), `claims` the one for readers that are not members. `loaded_groups` connects the machines to time, storage and
+callers, and `coordinator` is what the interfaces call.
 """
 
 from millpond.groups.claims import Claim
-from millpond.groups.consumer_protocol import CONSUMER, assigned_partitions
-from millpond.groups.coordinator import CommitSender, CommittedOffsets, GroupListing, Groups
-from millpond.groups.limits import GroupLimits
-from millpond.groups.members import Protocol
-from millpond.groups.messages import (
+from millpond.groups.classic.members import Protocol
+from millpond.groups.classic.messages import (
     Description,
     GroupPhase,
     Joined,
@@ -19,6 +16,9 @@ from millpond.groups.messages import (
     Synced,
     SyncRequest,
 )
+from millpond.groups.consumer_protocol import CONSUMER, assigned_partitions
+from millpond.groups.coordinator import CommitSender, CommittedOffsets, GroupListing, Groups
+from millpond.groups.limits import GroupLimits
 
 __all__ = [
     "CONSUMER",

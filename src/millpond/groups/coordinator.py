@@ -14,11 +14,8 @@ from millpond.catalog import groups as catalog
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupOffset
 from millpond.groups.claims import Claim, Claims
-from millpond.groups.consumer_group import ConsumerGroup, NewId
-from millpond.groups.consumer_protocol import CONSUMER, subscribed_topics
-from millpond.groups.limits import GroupLimits
-from millpond.groups.loaded_groups import LoadedGroup, LoadedGroups
-from millpond.groups.messages import (
+from millpond.groups.classic.group import ClassicGroup, NewId
+from millpond.groups.classic.messages import (
     Description,
     GroupPhase,
     Joined,
@@ -27,6 +24,9 @@ from millpond.groups.messages import (
     Synced,
     SyncRequest,
 )
+from millpond.groups.consumer_protocol import CONSUMER, subscribed_topics
+from millpond.groups.limits import GroupLimits
+from millpond.groups.loaded_groups import LoadedGroup, LoadedGroups
 from millpond.groups.store import GroupStore
 from millpond.log import CatalogRole
 from millpond.model.clock import Clock
@@ -370,7 +370,7 @@ class Groups:
         return GroupSubscribed(group=group_id, topic=name) if subscribed else None
 
 
-def _subscribed_topics(group: ConsumerGroup) -> frozenset[str] | None:
+def _subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     """The topics that the members subscribe to; None if a member's metadata cannot be decoded. Raises `GroupNotEmpty`
     for other protocol types, whose metadata only their members can decode."""
     if group.state.phase is GroupPhase.EMPTY:
@@ -380,7 +380,7 @@ def _subscribed_topics(group: ConsumerGroup) -> frozenset[str] | None:
     return subscribed_topics(member.metadata(group.state.protocol) for member in group.state.roster)
 
 
-def _has_members(group: ConsumerGroup, topic: str) -> GroupInUse:
+def _has_members(group: ClassicGroup, topic: str) -> GroupInUse:
     members = len(group.state.roster)
     count = "a member" if members == 1 else f"{members} members"
     reason = f"it has {count}, and members share its partitions among themselves, as Kafka consumers do"
@@ -392,7 +392,7 @@ def _check_group_id(group_id: str) -> None:
         raise InvalidGroupId(group=group_id)
 
 
-def _check_commit(group: ConsumerGroup, member: CommitSender, now_ms: int, *, transactional: bool) -> None:
+def _check_commit(group: ClassicGroup, member: CommitSender, now_ms: int, *, transactional: bool) -> None:
     group.check_commit(
         member.member_id, member.instance_id, member.generation, now_ms, transactional=transactional
     )

@@ -14,10 +14,10 @@ from itertools import count
 from typing import Any
 
 from millpond.catalog.commits import CommitOperation
-from millpond.groups.consumer_group import ConsumerGroup, NewId
+from millpond.groups.classic.group import ClassicGroup, NewId
+from millpond.groups.classic.messages import GroupResponse, Joined, SaveSnapshot, Synced
 from millpond.groups.deadlines import NamedDeadlines
 from millpond.groups.limits import GroupLimits
-from millpond.groups.messages import GroupResponse, Joined, SaveSnapshot, Synced
 from millpond.groups.store import GroupOwnership, GroupStore
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, NotCoordinator
@@ -31,7 +31,7 @@ GroupOutcome = Joined | Synced | MillpondError
 class LoadedGroup:
     """A group in memory. It is dropped if the epoch of its shard has changed since it was loaded."""
 
-    group: ConsumerGroup
+    group: ClassicGroup
     ownership: GroupOwnership
     saving: "set[asyncio.Task[None]]" = field(default_factory=set)
     """Saves in flight. Until they are done, the catalog holds an older state."""
@@ -77,7 +77,7 @@ class LoadedGroups:
         found = await self.find(group_id)
         if found is not None:
             return found
-        return self._add(self._store.ownership(group_id), ConsumerGroup(group_id, self._limits, self._new_id))
+        return self._add(self._store.ownership(group_id), ClassicGroup(group_id, self._limits, self._new_id))
 
     async def ask(self, loaded: LoadedGroup, event: Callable[[int], None]) -> Joined | Synced:
         """Send the group an event and wait for its response. The ticket is a number by which the response is
@@ -204,7 +204,7 @@ class LoadedGroups:
             return None
         return loaded
 
-    def _add(self, ownership: GroupOwnership, group: ConsumerGroup) -> LoadedGroup:
+    def _add(self, ownership: GroupOwnership, group: ClassicGroup) -> LoadedGroup:
         loaded = self._groups[ownership.group_id] = LoadedGroup(group, ownership)
         self.perform_effects(loaded)
         return loaded
@@ -226,7 +226,7 @@ class LoadedGroups:
         now_ms = self._clock.monotonic_ms()
         self._add(
             ownership,
-            ConsumerGroup.restored(
+            ClassicGroup.restored(
                 ownership.group_id, self._limits, self._new_id, snapshot=snapshot, now_ms=now_ms
             ),
         )

@@ -7,8 +7,8 @@ from millpond.catalog import coordinators, groups
 from millpond.catalog.commits import CommitOperation
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupRow
-from millpond.groups.messages import GroupPhase
-from millpond.groups.snapshot import Snapshot, decode_members, encode_members
+from millpond.groups.classic.messages import GroupPhase
+from millpond.groups.classic.snapshot import Snapshot, decode_members, encode_members
 from millpond.log import CatalogRole
 from millpond.model.clock import Clock
 from millpond.model.errors import NotCoordinator, NotOwner

@@ -10,7 +10,7 @@ from millpond.catalog import topology
 from millpond.catalog.coordinators import shard_of
 from millpond.catalog.schema import COORDINATOR_SHARDS
 from millpond.groups import JoinRequest, Protocol
-from millpond.groups.snapshot import Snapshot
+from millpond.groups.classic.snapshot import Snapshot
 from millpond.model.errors import NotCoordinator
 
 JOIN = JoinRequest("", "c", "", 6_000, 60_000, "consumer", [Protocol("range", b"")], require_known_id=False)

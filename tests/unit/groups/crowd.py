@@ -8,10 +8,17 @@ import statistics
 from dataclasses import dataclass
 from itertools import count
 
-from millpond.groups.consumer_group import ConsumerGroup
+from millpond.groups.classic.group import ClassicGroup
+from millpond.groups.classic.members import Protocol
+from millpond.groups.classic.messages import (
+    GroupPhase,
+    GroupResponse,
+    Joined,
+    JoinRequest,
+    Synced,
+    SyncRequest,
+)
 from millpond.groups.limits import GroupLimits
-from millpond.groups.members import Protocol
-from millpond.groups.messages import GroupPhase, GroupResponse, Joined, JoinRequest, Synced, SyncRequest
 from millpond.model.errors import MemberIdRequired, RebalanceInProgress
 
 LATENCY_MS = 1
@@ -44,7 +51,7 @@ class Crowd:
     def __init__(self, delay_ms: int, arrivals_ms: list[int]) -> None:
         limits = GroupLimits(initial_rebalance_delay_ms=delay_ms)
         ids = count(1)
-        self.group = ConsumerGroup("crowd", limits, lambda name: f"{name}-{next(ids)}")
+        self.group = ClassicGroup("crowd", limits, lambda name: f"{name}-{next(ids)}")
         self.members = [Member(f"m{number}") for number in range(len(arrivals_ms))]
         self.now = 0
         self._first_ms: int | None = None

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.groups.conftest import subscription
 
+from millpond.groups.classic.members import GroupMember, Protocol
+from millpond.groups.classic.snapshot import Snapshot, decode_members, encode_members
 from millpond.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from millpond.groups.deadlines import NamedDeadlines
-from millpond.groups.members import GroupMember, Protocol
-from millpond.groups.snapshot import Snapshot, decode_members, encode_members
 
 members = st.builds(
     GroupMember,

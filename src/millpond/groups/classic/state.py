@@ -1,15 +1,13 @@
 """The state of a group: its members, its generation, pending requests and deadlines.
 
-`ConsumerGroup` owns one and has the transitions.
+`ClassicGroup` owns one and has the transitions.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from millpond.groups.deadlines import NamedDeadlines
-from millpond.groups.limits import GroupLimits
-from millpond.groups.members import GroupMember, Roster
-from millpond.groups.messages import (
+from millpond.groups.classic.members import GroupMember, Roster
+from millpond.groups.classic.messages import (
     GroupEffect,
     GroupPhase,
     GroupResponse,
@@ -17,7 +15,9 @@ from millpond.groups.messages import (
     JoinRequest,
     Synced,
 )
-from millpond.groups.snapshot import Snapshot
+from millpond.groups.classic.snapshot import Snapshot
+from millpond.groups.deadlines import NamedDeadlines
+from millpond.groups.limits import GroupLimits
 from millpond.model.errors import (
     FencedInstance,
     IllegalGeneration,
@@ -28,7 +28,7 @@ from millpond.model.errors import (
 )
 
 
-class GroupState:
+class ClassicGroupState:
     """The data of a group, and small steps that do not change its `phase`."""
 
     def __init__(self, group_id: str, limits: GroupLimits) -> None:

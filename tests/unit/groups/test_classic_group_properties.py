@@ -7,10 +7,9 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.groups.consumer_group import ConsumerGroup
-from millpond.groups.limits import GroupLimits
-from millpond.groups.members import Protocol
-from millpond.groups.messages import (
+from millpond.groups.classic.group import ClassicGroup
+from millpond.groups.classic.members import Protocol
+from millpond.groups.classic.messages import (
     GroupPhase,
     GroupResponse,
     Joined,
@@ -20,6 +19,7 @@ from millpond.groups.messages import (
     Synced,
     SyncRequest,
 )
+from millpond.groups.limits import GroupLimits
 from millpond.model.errors import CatalogUnavailable, MemberIdRequired, MillpondError, UnknownMember
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -55,7 +55,7 @@ class History:
     def __init__(self):
         self.now = 0
         self.numbers, self.tickets = count(1), count()
-        self.group = ConsumerGroup("readers", LIMITS, lambda name: f"{name}-{next(self.numbers)}")
+        self.group = ClassicGroup("readers", LIMITS, lambda name: f"{name}-{next(self.numbers)}")
         self.ids, self.generations = defaultdict(str), defaultdict(lambda: -1)
         self.open = {}
         self.hold, self.saves = False, []
@@ -132,9 +132,9 @@ class History:
         """The coordinator dies: whoever waited is told by its connection."""
         self.open.clear()
         self.saves.clear()
-        fresh = ConsumerGroup("readers", LIMITS, self.group._new_id)
+        fresh = ClassicGroup("readers", LIMITS, self.group._new_id)
         if self.stored is not None:
-            fresh = ConsumerGroup.restored("readers", LIMITS, self.group._new_id, self.stored, self.now)
+            fresh = ClassicGroup.restored("readers", LIMITS, self.group._new_id, self.stored, self.now)
         self.group, self.generation = fresh, fresh.state.generation
         self.protocols, self.members = {}, {}  # what was not stored may be decided otherwise
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from millpond.groups.members import GroupMember, Protocol
-from millpond.groups.snapshot import Snapshot
+from millpond.groups.classic.members import GroupMember, Protocol
+from millpond.groups.classic.snapshot import Snapshot
 from millpond.model.errors import MillpondError
 
 

@@ -18,10 +18,7 @@ An event is a method call with the current time. Joins and syncs carry a ticket,
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from millpond.groups.deadlines import NamedDeadlines
-from millpond.groups.group_state import GroupState
-from millpond.groups.limits import GroupLimits
-from millpond.groups.messages import (
+from millpond.groups.classic.messages import (
     Description,
     GroupEffect,
     GroupPhase,
@@ -31,7 +28,10 @@ from millpond.groups.messages import (
     SaveSnapshot,
     SyncRequest,
 )
-from millpond.groups.snapshot import Snapshot
+from millpond.groups.classic.snapshot import Snapshot
+from millpond.groups.classic.state import ClassicGroupState
+from millpond.groups.deadlines import NamedDeadlines
+from millpond.groups.limits import GroupLimits
 from millpond.model.errors import (
     GroupFull,
     InconsistentProtocol,
@@ -47,12 +47,12 @@ NewId = Callable[[str], str]
 """Creates a unique member id that starts with the client's or the instance's name."""
 
 
-class ConsumerGroup:
+class ClassicGroup:
     """One method for each event and each transition, more than 20 in all: only this class changes `state.phase`, so
     that the machine can be read in one file. `state` is its data; other classes may read it and must not change it."""
 
     def __init__(self, group_id: str, limits: GroupLimits, new_id: NewId) -> None:
-        self.state = GroupState(group_id, limits)
+        self.state = ClassicGroupState(group_id, limits)
         self._limits = limits
         self._new_id = new_id
         self._storing: SaveSnapshot | None = None
@@ -63,7 +63,7 @@ class ConsumerGroup:
     @classmethod
     def restored(
         cls, group_id: str, limits: GroupLimits, new_id: NewId, snapshot: Snapshot, now_ms: int
-    ) -> "ConsumerGroup":
+    ) -> "ClassicGroup":
         """The group as another coordinator stored it. The sessions of its members start again."""
         group = cls(group_id, limits, new_id)
         state = group.state

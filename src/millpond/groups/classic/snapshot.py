@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.groups.members import GroupMember, Protocol
+from millpond.groups.classic.members import GroupMember, Protocol
 
 
 @dataclass(frozen=True, slots=True)
