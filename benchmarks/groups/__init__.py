@@ -1,6 +1,6 @@
 """Part `groups`: how long a new consumer group waits for its first message, and how fifty members that start
 together affect it: with the default `group_initial_rebalance_delay`, and with 0 and 3 s, which are Kafka's
-two defaults.
+two defaults. And how long a rebalance takes with the classic and the consumer protocol, beside Apache Kafka.
 
 Real clients (aiokafka and librdkafka) run in one process, the broker in another, all on the same cores.
 """
@@ -9,17 +9,23 @@ import json
 import statistics
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.engine.setup import folder
 from benchmarks.queues.broker import process
 from benchmarks.report import Report
 from millpond.groups import GroupLimits
+from peers import Unavailable, kafka
 
-ROUNDS, QUICK_ROUNDS = 5, 1
+ROUNDS, QUICK_ROUNDS, REBALANCE_ROUNDS = 5, 1, 3
 MEMBERS = 50
 DELAYS_MS = (GroupLimits().initial_rebalance_delay_ms, 0, 3_000)
 CLIENTS = ("aiokafka", "librdkafka")
+
+PROTOCOLS = ("classic", "consumer")
+REBALANCED_PARTITIONS = 500
+WARM_UP_ROUNDS = 1
 
 Figures = dict[str, float]
 
@@ -33,6 +39,8 @@ def run(*, quick: bool = False, only: str | None = None) -> None:
             _first_message(report, path / "first", rounds)
         if only in (None, "many"):
             _many_members(report, path / "many", rounds)
+        if only in (None, "rebalance"):
+            _rebalances(report, path / "rebalance", QUICK_ROUNDS if quick else REBALANCE_ROUNDS)
     if only in (None, "virtual"):
         _in_virtual_time(report)
     if only is None and not quick:
@@ -70,6 +78,67 @@ def _many_members(report: Report, path: Path, rounds: int) -> None:
     report.table(("client", "delay", "generations", "most", "all assigned, s", "slowest, s"), rows)
 
 
+def _rebalances(report: Report, path: Path, rounds: int) -> None:
+    report.section(
+        f"Rebalances of {MEMBERS} members and {REBALANCED_PARTITIONS} partitions",
+        "librdkafka. From the start of all members, from one more member, and from one that leaves, until each "
+        f"partition has one owner. Median and slowest of {rounds} rounds in turns; one round before them warms up "
+        "Java. Both brokers have their defaults, and Apache Kafka no initial delay, as in the server.properties that "
+        "it ships.",
+    )
+    found = _rebalanced(path, rounds)
+    rows = [
+        (
+            protocol,
+            broker,
+            *(
+                cell
+                for step in ("start_s", "join_s", "leave_s")
+                for cell in _shown([r[step] for r in figures])
+            ),
+        )
+        for (protocol, broker), figures in found.items()
+    ]
+    steps = ("all start, s", "slowest", "one joins, s", "slowest", "one leaves, s", "slowest")
+    report.table(("protocol", "broker", *steps), rows)
+
+
+def _rebalanced(path: Path, rounds: int) -> dict[tuple[str, str], list[Figures]]:
+    found: dict[tuple[str, str], list[Figures]] = {}
+    with ExitStack() as brokers:
+        _, listeners = brokers.enter_context(process(path / "millpond"))
+        addresses = {"Millpond": listeners["kafka"]}
+        try:
+            addresses["Apache Kafka"] = brokers.enter_context(kafka.running(path / "kafka")).address
+        except Unavailable as error:
+            print(f"   without Apache Kafka: {error}", flush=True)
+        for number in range(-WARM_UP_ROUNDS, rounds):
+            for protocol in PROTOCOLS:
+                for broker, address in addresses.items():
+                    figures = _rebalance(address, protocol)
+                    print(f"   {protocol}, {broker}: {figures}", flush=True)
+                    if number >= 0:
+                        found.setdefault((protocol, broker), []).append(figures)
+    return found
+
+
+def _rebalance(address: str, protocol: str) -> Figures:
+    wanted: dict[str, object] = {
+        "address": address,
+        "protocol": protocol,
+        "members": MEMBERS,
+        "partitions": REBALANCED_PARTITIONS,
+    }
+    return _run("benchmarks.groups.rebalance", wanted)
+
+
+def _run(module: str, wanted: dict[str, object]) -> Figures:
+    command = [sys.executable, "-m", module, json.dumps(wanted)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
 def _in_virtual_time(report: Report) -> None:
     report.section(
         f"{MEMBERS} members that arrive at random, in virtual time",
@@ -93,16 +162,13 @@ def _all(path: Path, rounds: int, *, members: int) -> list[tuple[str, int, list[
 
 def _measured(place: Path, client: str, delay_ms: int, members: int) -> Figures:
     with process(place, group_initial_rebalance_delay=f"{delay_ms}ms") as (_, listeners):
-        wanted = {
+        wanted: dict[str, object] = {
             "client": client,
             "address": listeners["kafka"],
             "members": members,
             "catalog": str(place / "catalog.db"),
         }
-        command = [sys.executable, "-m", "benchmarks.groups.load", json.dumps(wanted)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    figures: Figures = json.loads(done.stdout.splitlines()[-1])
-    return figures
+        return _run("benchmarks.groups.load", wanted)
 
 
 def _shown(seconds: list[float]) -> tuple[str, str]:
