@@ -4,7 +4,7 @@
     ├── InvalidInput                 the request is wrong; sending it again will not help
     │   ├── InvalidTopicName  InvalidConfig  InvalidPartitionCount  InvalidTimestamp  InvalidTransactionTimeout
     │   ├── CorruptBatch  RecordTooLarge  UnsupportedCompression  InvalidRecord
-    │   ├── InvalidGroupId  InvalidSessionTimeout  OffsetMetadataTooLarge
+    │   ├── InvalidGroupId  InvalidSessionTimeout  OffsetMetadataTooLarge  InvalidRegularExpression
     │   ├── InvalidPayload  PayloadTooLarge
     │   ├── InvalidRequest  MalformedMessage  InvalidSubscription
     │   ├── InvalidAcl  InvalidCredential
@@ -24,6 +24,7 @@
     │   └── GroupError               a consumer group is not as the request supposes
     │       ├── MemberIdRequired  UnknownMember  FencedInstance  IllegalGeneration  RebalanceInProgress
     │       ├── InconsistentProtocol  GroupFull  GroupNotEmpty  GroupSubscribed  UnstableOffsets
+    │       ├── FencedMemberEpoch  StaleMemberEpoch  UnreleasedInstance  UnsupportedAssignor
     │       └── GroupInUse  NotCoordinator
     ├── Fenced                       this writer may no longer write here
     │   └── NotOwner  WriterDead  StaleEpoch  EpochAhead
@@ -139,6 +140,10 @@ class InvalidSessionTimeout(InvalidInput):
 
 class OffsetMetadataTooLarge(InvalidInput):
     """Offset metadata of {size} bytes is larger than the limit of {limit}."""
+
+
+class InvalidRegularExpression(InvalidInput):
+    """Regular expression {regex!r} is not valid: {reason}."""
 
 
 class InvalidPayload(InvalidInput):
@@ -358,6 +363,22 @@ class GroupNotEmpty(GroupError):
 
 class GroupSubscribed(GroupError):
     """Members of group {group!r} are subscribed to topic {topic!r}."""
+
+
+class FencedMemberEpoch(GroupError):
+    """Member {member_id!r} of group {group!r} is in epoch {current}, not {epoch}: it must join again."""
+
+
+class StaleMemberEpoch(GroupError):
+    """Member {member_id!r} of group {group!r} does not own this partition in epoch {epoch}."""
+
+
+class UnreleasedInstance(GroupError):
+    """Member {holder!r} of group {group!r} still uses instance {instance_id!r}."""
+
+
+class UnsupportedAssignor(GroupError):
+    """Group {group!r} cannot use assignor {assignor!r}; the assignors are {supported}."""
 
 
 class UnstableOffsets(GroupError):
