@@ -14,6 +14,7 @@ from millpond.log.topic_quotas import TopicQuotas
 from millpond.maintenance import Maintenance, resume
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
+from millpond.model.group_configs import GroupConfigs
 from millpond.model.ids import AUDIT_TOPIC, Session
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
@@ -39,7 +40,7 @@ from millpond.service import (
 )
 from millpond.settings import Settings
 from millpond.storage import BrokerDisk
-from millpond.topology import Lease, OwnedShards, Peers, RefreshRequests, TopologyView
+from millpond.topology import DynamicConfigView, Lease, OwnedShards, Peers, RefreshRequests, TopologyView
 
 if TYPE_CHECKING:
     from millpond.security.oidc import IdentityProvider
@@ -80,6 +81,7 @@ class Parts:
     store: ObjectStore
     lease: Lease
     topology: TopologyView
+    configs: DynamicConfigView
     peers: Peers
     log: Log
     owned_shards: OwnedShards
@@ -119,6 +121,7 @@ def build_parts(
     longer write."""
     session, clock, metrics = base.session, base.clock, base.metrics
     topology = TopologyView()
+    configs = DynamicConfigView(GroupConfigs(settings.group_config_bounds()))
     peers = Peers(topology, session, substitutes.make_refresh_requests(), may_exist=not base.sole_broker)
     topic_quotas = TopicQuotas(lambda: security.quotas.stored, exempt=_written_by_brokers(settings))
     log = Log(
@@ -131,6 +134,7 @@ def build_parts(
         metrics=metrics.log,
         on_failure=on_failure,
         view=topology,
+        configs=configs,
         lease=base.lease,
         peers=peers,
         make_writer=substitutes.make_writer,
@@ -244,6 +248,7 @@ def build_parts(
         store=base.store,
         lease=base.lease,
         topology=topology,
+        configs=configs,
         peers=peers,
         log=log,
         owned_shards=owned_shards,
@@ -325,6 +330,7 @@ class HasParts:
         self.store = parts.store
         self.lease = parts.lease
         self.topology = parts.topology
+        self.configs = parts.configs
         self.peers = parts.peers
         self.log = parts.log
         self.owned_shards = parts.owned_shards

@@ -6,6 +6,7 @@ import pytest
 
 from millpond import settings
 from millpond.model.errors import InvalidSettings
+from millpond.model.group_configs import GroupConfigBounds
 from millpond.settings import RenamedSetting, Settings, load
 
 
@@ -257,3 +258,28 @@ def test_beyond_loopback_a_broker_needs_security_and_tls():
 def test_client_certificates_without_tls_are_refused():
     with pytest.raises(InvalidSettings, match="tls=on"):
         load({"tls_client_auth": "required"}, {}).tls_files()
+
+
+def test_the_bounds_of_group_configs_can_be_set():
+    given = {"group_consumer_session_timeout": "2s", "group_consumer_session_timeout_min": "1s"}
+    given |= {"group_consumer_heartbeat_interval": "100ms", "group_consumer_heartbeat_interval_min": "50ms"}
+    assert load(given, {}).group_config_bounds() == GroupConfigBounds(2_000, 1_000, 60_000, 100, 50, 15_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"group_consumer_session_timeout": "2s"}, "group_consumer_session_timeout_min=45000ms"),
+        ({"group_consumer_heartbeat_interval_max": "4s"}, "group_consumer_heartbeat_interval_max=4000ms"),
+        ({"group_consumer_heartbeat_interval_min": "0ms"}, "above 0"),
+        (
+            {"group_consumer_session_timeout": "4s", "group_consumer_session_timeout_min": "4s"},
+            "less than group_consumer_session_timeout",
+        ),
+    ],
+)
+def test_defaults_of_group_configs_lie_within_their_bounds(given, named):
+    if "0ms" in given.values():
+        given = given | {"group_consumer_heartbeat_interval": "0ms"}
+    with pytest.raises(InvalidSettings, match=named):
+        load(given, {}).group_config_bounds()

@@ -45,6 +45,7 @@ from millpond.records import Buffer
 from millpond.topology import (
     CatalogView,
     ChangesInFlight,
+    DynamicConfigView,
     Lease,
     Peers,
     TopicChanges,
@@ -71,6 +72,7 @@ class Log:
         metrics: LogMetrics,
         on_failure: Callable[[MillpondError], None],
         view: TopologyView,
+        configs: DynamicConfigView,
         lease: Lease,
         peers: Peers,
         make_writer: Callable[..., Writer] = Writer,
@@ -109,6 +111,7 @@ class Log:
             view,
             self.topics,
             self._owned,
+            configs,
             shares_catalog=peers.may_exist,
         )
         self._fetcher = Fetcher(

@@ -58,7 +58,7 @@ class ConfigDefinition:
     """A sentence for users."""
 
 
-def _between(low: int, high: int) -> ValueCheck:
+def between(low: int, high: int) -> ValueCheck:
     def check(value: str) -> str | None:
         if WHOLE_NUMBER.fullmatch(value) is None:
             return "it must be a whole number"
@@ -67,7 +67,7 @@ def _between(low: int, high: int) -> ValueCheck:
     return check
 
 
-def _one_of(*choices: str) -> ValueCheck:
+def one_of(*choices: str) -> ValueCheck:
     return lambda value: None if value in choices else f"it must be one of {', '.join(choices)}"
 
 
@@ -103,9 +103,9 @@ def _reported(
 
 
 _CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
-_BOOL = _one_of("true", "false")
-_NATURAL = _between(0, LONG_MAX)
-_FROM_MINUS_ONE = _between(-1, LONG_MAX)
+_BOOL = one_of("true", "false")
+_NATURAL = between(0, LONG_MAX)
+_FROM_MINUS_ONE = between(-1, LONG_MAX)
 
 DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
     definition.name: definition
@@ -121,7 +121,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "compression.type",
             ConfigType.STRING,
             "producer",
-            _one_of(*_CODECS),
+            one_of(*_CODECS),
             "Codec with which batches are stored; `producer` keeps the codec of the producer.",
         ),
         _honoured(
@@ -135,7 +135,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             MAX_MESSAGE_BYTES,
             ConfigType.INT,
             1_048_588,
-            _between(0, BATCH_BYTES_MAX),
+            between(0, BATCH_BYTES_MAX),
             "Maximum size of a batch.",
         ),
         _honoured(
@@ -149,7 +149,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "message.timestamp.type",
             ConfigType.STRING,
             "CreateTime",
-            _one_of("CreateTime", "LogAppendTime"),
+            one_of("CreateTime", "LogAppendTime"),
             "Timestamp of a record: that of its producer, or the time of its append.",
         ),
         _honoured(
@@ -163,7 +163,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "payload",
             ConfigType.STRING,
             INLINE,
-            _one_of(INLINE, LARGE_BY_REFERENCE, BY_REFERENCE),
+            one_of(INLINE, LARGE_BY_REFERENCE, BY_REFERENCE),
             "Where bodies are stored: `inline` in the messages, `reference` in the object store, `large` there if they "
             "are larger than half of `max.message.bytes`. Cannot be changed after the topic is created.",
         ),
@@ -185,21 +185,21 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "compression.gzip.level",
             ConfigType.INT,
             -1,
-            _between(-1, 9),
+            between(-1, 9),
             "Level of gzip, if the broker compresses.",
         ),
         _reported(
             "compression.lz4.level",
             ConfigType.INT,
             9,
-            _between(1, 17),
+            between(1, 17),
             "Level of LZ4, if the broker compresses.",
         ),
         _reported(
             "compression.zstd.level",
             ConfigType.INT,
             3,
-            _between(-131_072, 22),
+            between(-131_072, 22),
             "Level of Zstandard, if the broker compresses.",
         ),
         _reported(
@@ -213,7 +213,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "flush.messages",
             ConfigType.LONG,
             LONG_MAX,
-            _between(1, LONG_MAX),
+            between(1, LONG_MAX),
             "Number of records after which the log is synced to disk. Millpond syncs before each acknowledgement.",
         ),
         _reported(
@@ -234,7 +234,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "index.interval.bytes",
             ConfigType.INT,
             4096,
-            _between(0, INT_MAX),
+            between(0, INT_MAX),
             "Bytes between two entries of a segment's index.",
         ),
         _reported(
@@ -248,21 +248,21 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "local.retention.bytes",
             ConfigType.LONG,
             -2,
-            _between(-2, LONG_MAX),
+            between(-2, LONG_MAX),
             "Bytes kept on local disk beside a remote tier.",
         ),
         _reported(
             "local.retention.ms",
             ConfigType.LONG,
             -2,
-            _between(-2, LONG_MAX),
+            between(-2, LONG_MAX),
             "Time for which records are kept on local disk beside a remote tier.",
         ),
         _honoured(
             "max.compaction.lag.ms",
             ConfigType.LONG,
             LONG_MAX,
-            _between(1, LONG_MAX),
+            between(1, LONG_MAX),
             "Maximum time before a record is compacted, however little of its log is dirty.",
         ),
         _honoured(
@@ -283,7 +283,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "min.insync.replicas",
             ConfigType.INT,
             1,
-            _between(1, INT_MAX),
+            between(1, INT_MAX),
             "Replicas that must have a record before it is acknowledged. In Millpond the store keeps the copies.",
         ),
         _reported(
@@ -311,15 +311,15 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "remote.storage.enable",
             ConfigType.BOOLEAN,
             "false",
-            _one_of("false"),
+            one_of("false"),
             "Copy segments to a remote tier. Millpond has none: there is only the store.",
         ),
-        _reported("segment.bytes", ConfigType.INT, GIB, _between(14, INT_MAX), "The size of a segment file."),
+        _reported("segment.bytes", ConfigType.INT, GIB, between(14, INT_MAX), "The size of a segment file."),
         _reported(
             "segment.index.bytes",
             ConfigType.INT,
             10_485_760,
-            _between(4, INT_MAX),
+            between(4, INT_MAX),
             "Size of a segment's index.",
         ),
         _reported(
@@ -329,7 +329,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "segment.ms",
             ConfigType.LONG,
             7 * DAY_MS,
-            _between(1, LONG_MAX),
+            between(1, LONG_MAX),
             "Time after which a segment file is closed even if it is not full.",
         ),
         _reported(

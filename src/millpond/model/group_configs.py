@@ -1,6 +1,17 @@
-"""The configs of a consumer group. A group need not exist to have configs."""
+"""The configs of a consumer group: names, bounds and defaults. A group need not exist to have configs.
 
+Names and defaults are Kafka's. Kafka's broker configs set defaults and bounds; here the settings of a broker do.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from millpond.model.configs import ConfigDefinition, ConfigEffect, ConfigType, between
+from millpond.model.errors import InvalidConfig
+
+SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,3 +22,84 @@ class GroupConfig:
     """A member that sends no heartbeat for this long is removed."""
     heartbeat_interval_ms: int = 5_000
     """How often members send heartbeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigBounds:
+    """The values that a group has without configs of its own, and the bounds of those that it may have."""
+
+    session_timeout_ms: int = 45_000
+    session_timeout_min_ms: int = 45_000
+    session_timeout_max_ms: int = 60_000
+    heartbeat_interval_ms: int = 5_000
+    heartbeat_interval_min_ms: int = 5_000
+    heartbeat_interval_max_ms: int = 15_000
+
+
+BOUNDS: Final = GroupConfigBounds()
+
+
+class GroupConfigs:
+    """The definitions of group configs within a broker's bounds, and what stored configs come to."""
+
+    def __init__(self, bounds: GroupConfigBounds = BOUNDS) -> None:
+        self._bounds = bounds
+        self.definitions: Mapping[str, ConfigDefinition] = {
+            each.name: each for each in (_heartbeat_interval(bounds), _session_timeout(bounds))
+        }
+        self.default = self.effective({})
+        """The values of a group without configs of its own."""
+
+    def check(self, overrides: Mapping[str, str]) -> None:
+        """Raise `InvalidConfig` unless a group may have these configs together."""
+        for name, value in overrides.items():
+            self._check_one(name, value)
+        config = self.effective(overrides)
+        if config.heartbeat_interval_ms >= config.session_timeout_ms:
+            name = HEARTBEAT_INTERVAL if HEARTBEAT_INTERVAL in overrides else SESSION_TIMEOUT
+            reason = f"{HEARTBEAT_INTERVAL} must be less than {SESSION_TIMEOUT}"
+            raise InvalidConfig(key=name, value=overrides.get(name, ""), reason=reason)
+
+    def effective(self, overrides: Mapping[str, str]) -> GroupConfig:
+        """The values in effect. A stored value that is outside of the bounds, because the settings have changed since,
+        is replaced by the nearest bound."""
+        bounds = self._bounds
+        session_ms = int(overrides.get(SESSION_TIMEOUT, bounds.session_timeout_ms))
+        interval_ms = int(overrides.get(HEARTBEAT_INTERVAL, bounds.heartbeat_interval_ms))
+        return GroupConfig(
+            _within(session_ms, bounds.session_timeout_min_ms, bounds.session_timeout_max_ms),
+            _within(interval_ms, bounds.heartbeat_interval_min_ms, bounds.heartbeat_interval_max_ms),
+        )
+
+    def _check_one(self, name: str, value: str) -> None:
+        definition = self.definitions.get(name)
+        if definition is None:
+            raise InvalidConfig(key=name, value=value, reason="there is no such group config")
+        if (reason := definition.check(value)) is not None:
+            raise InvalidConfig(key=name, value=value, reason=reason)
+
+
+def _session_timeout(bounds: GroupConfigBounds) -> ConfigDefinition:
+    return ConfigDefinition(
+        SESSION_TIMEOUT,
+        ConfigType.INT,
+        str(bounds.session_timeout_ms),
+        ConfigEffect.HONOURED,
+        between(bounds.session_timeout_min_ms, bounds.session_timeout_max_ms),
+        "Time after which a member of the consumer protocol that sends no heartbeat is removed.",
+    )
+
+
+def _heartbeat_interval(bounds: GroupConfigBounds) -> ConfigDefinition:
+    return ConfigDefinition(
+        HEARTBEAT_INTERVAL,
+        ConfigType.INT,
+        str(bounds.heartbeat_interval_ms),
+        ConfigEffect.HONOURED,
+        between(bounds.heartbeat_interval_min_ms, bounds.heartbeat_interval_max_ms),
+        "Interval at which members of the consumer protocol send heartbeats.",
+    )
+
+
+def _within(value: int, low: int, high: int) -> int:
+    return max(low, min(value, high))

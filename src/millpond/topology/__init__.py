@@ -5,6 +5,7 @@ from millpond.topology.addresses import addresses_of, machine_of
 from millpond.topology.catalog_access import ReadCatalog, WriteCatalog
 from millpond.topology.catalog_view import CatalogView
 from millpond.topology.changes_in_flight import ChangesInFlight
+from millpond.topology.dynamic_configs import DynamicConfigView
 from millpond.topology.lease import Lease
 from millpond.topology.owned_rows import CompactionMark, OwnedRows, Seen
 from millpond.topology.owned_shards import OwnedShards
@@ -18,6 +19,7 @@ __all__ = [
     "CatalogView",
     "ChangesInFlight",
     "CompactionMark",
+    "DynamicConfigView",
     "Lease",
     "OwnedRows",
     "OwnedShards",

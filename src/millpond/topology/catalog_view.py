@@ -10,14 +10,16 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millpond.catalog import compactions, partitions, topics, topology
+from millpond.catalog import compactions, dynamic_configs, partitions, topics, topology
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.partitions import PartitionRow
 from millpond.catalog.topology import Ownership, Topology
+from millpond.model.dynamic_configs import DynamicConfigs
 from millpond.model.errors import MillpondError
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
 from millpond.topology.catalog_access import ReadCatalog
+from millpond.topology.dynamic_configs import DynamicConfigView
 from millpond.topology.owned_rows import CompactionMark, OwnedRows
 from millpond.topology.topics import TopicRegistry
 from millpond.topology.view import TopologyView
@@ -37,6 +39,7 @@ class CatalogView:
         view: TopologyView,
         topics: TopicRegistry,
         owned: OwnedRows,
+        configs: DynamicConfigView,
         *,
         shares_catalog: bool,
     ) -> None:
@@ -46,6 +49,7 @@ class CatalogView:
         self._topics = topics
         self._owned = owned
         self._view = view
+        self._configs = configs
         self._shares_catalog = shares_catalog
         self._read_lock = asyncio.Lock()
         self._requested: asyncio.Future[None] | None = None
@@ -57,11 +61,13 @@ class CatalogView:
         self._ending = False
 
     async def refresh(self) -> None:
-        """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
+        """Apply the current state of the catalog: configs, topics, partitions, and appends by other processes."""
         async with self._read_lock:
             seen = self._owned.seen()
-            known = self._view.current
-            found = await self._read(lambda tx: _read_all(tx, self._session, known))
+            known, configs = self._view.current, self._configs.current
+            found = await self._read(lambda tx: _read_all(tx, self._session, known, configs))
+            if found.new_configs is not None:
+                self._configs.apply(found.new_configs)
             if found.new_topology is not None:
                 self._topics.replace_all(found.new_topology.topics)
                 self._view.apply(found.new_topology.topology)
@@ -80,6 +86,11 @@ class CatalogView:
             if version == self._view.current.version + 1:
                 self._view.apply(_with_rows(self._view.current, version, rows))
         return known
+
+    async def reload_configs(self) -> None:
+        """Reload only the configs of groups and brokers, which this broker has changed."""
+        async with self._read_lock:
+            self._configs.apply(await self._read(dynamic_configs.read))
 
     # -- changes by other brokers -----------------------------------------------------------------------------
 
@@ -145,21 +156,27 @@ class _NewTopology:
 
 @dataclass(frozen=True, slots=True)
 class _RefreshRead:
-    """The result of a refresh's read. If `new_topology` is None, topics and owners are unchanged."""
+    """The result of a refresh's read. If `new_topology` is None, topics and owners are unchanged; if `new_configs` is
+    None, so are the configs of groups and brokers."""
 
     rows: list[PartitionRow]
     marks: dict[TopicPartition, CompactionMark]
     new_topology: _NewTopology | None
+    new_configs: DynamicConfigs | None
 
 
-def _read_all(tx: CatalogTransaction, session: Session, known: Topology) -> _RefreshRead:
+def _read_all(
+    tx: CatalogTransaction, session: Session, known: Topology, configs: DynamicConfigs
+) -> _RefreshRead:
     """Read the topology first: a partition that it assigns to this broker is then among the rows, or has
     moved since."""
     new_topology = None
     if topology.version(tx) != known.version:
         view = topology.read(tx, known)
         new_topology = _NewTopology(topics.all_topics(tx), view)
-    return _RefreshRead(partitions.owned_by(tx, session), compactions.marks(tx, session), new_topology)
+    new_configs = dynamic_configs.read(tx) if dynamic_configs.version(tx) != configs.version else None
+    rows, marks = partitions.owned_by(tx, session), compactions.marks(tx, session)
+    return _RefreshRead(rows, marks, new_topology, new_configs)
 
 
 def _read_topic(tx: CatalogTransaction, name: str) -> tuple[Topic, list[PartitionRow]]:

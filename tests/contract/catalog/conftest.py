@@ -33,7 +33,7 @@ FILLED = (
     ),
     *("subscriptions", "subscription_state", "subscription_chunks", "subscription_retries"),
     *("dead_letters", "redrives", "exclusive_consumers", "scram_credentials", "api_tokens", "acls", "quotas"),
-    "sessions",
+    *("sessions", "dynamic_configs"),
 )
 
 

@@ -4,14 +4,23 @@ import asyncio
 
 import pytest
 
+from millpond.catalog import dynamic_configs, topology
 from millpond.catalog import topics as catalog_topics
-from millpond.catalog import topology
 from millpond.catalog.open import open_database
 from millpond.cluster import BrokerIdentity, join
+from millpond.model.dynamic_configs import GROUP, ConfigResource
 from millpond.model.errors import TopicExists
+from millpond.model.group_configs import SESSION_TIMEOUT
 from millpond.model.ids import Session
 from millpond.testing import SimulatedClock
-from millpond.topology import CatalogView, ChangesInFlight, TopicChanges, TopicRegistry, TopologyView
+from millpond.topology import (
+    CatalogView,
+    ChangesInFlight,
+    DynamicConfigView,
+    TopicChanges,
+    TopicRegistry,
+    TopologyView,
+)
 
 ME = Session("me")
 
@@ -52,9 +61,10 @@ class Stage:
         clock = SimulatedClock()
         join(self.database, BrokerIdentity(ME, {}, "m", {}), lease_ms=1_000, clock=clock, sole_broker=True)
         self.view, self.topics, self.owned, self.peers = TopologyView(), TopicRegistry({}), Owned(), Peers()
+        self.configs = DynamicConfigView()
         self.reads, self.after_read = 0, None
         self.catalog_view = CatalogView(
-            self.read, ME, self.view, self.topics, self.owned, shares_catalog=shares_catalog
+            self.read, ME, self.view, self.topics, self.owned, self.configs, shares_catalog=shares_catalog
         )
         self.in_flight = ChangesInFlight()
         self.changes = TopicChanges(
@@ -176,3 +186,30 @@ async def test_a_change_is_applied_although_its_caller_is_gone(stage):
     await stage.in_flight.finish()
     assert creating.cancelled()
     assert stage.topics.knows("t")
+
+
+def alter_elsewhere(stage, configs):
+    with stage.database.write() as tx:
+        dynamic_configs.alter(tx, ConfigResource(GROUP, "billing"), lambda _: configs)
+
+
+async def test_a_refresh_applies_the_configs_of_groups_that_have_changed(stage):
+    changes = []
+    stage.configs.subscribe(lambda: changes.append(stage.configs.group_config("billing").session_timeout_ms))
+    await stage.catalog_view.refresh()
+    alter_elsewhere(stage, {SESSION_TIMEOUT: "50000"})
+    await stage.catalog_view.refresh()
+    await stage.catalog_view.refresh()
+    alter_elsewhere(stage, {})
+    await stage.catalog_view.refresh()
+    assert changes == [45_000, 50_000, 45_000]
+    assert stage.configs.group_config("other") == stage.configs.groups.default
+
+
+async def test_own_changes_of_configs_are_reloaded_alone(stage):
+    await stage.catalog_view.refresh()
+    alter_elsewhere(stage, {SESSION_TIMEOUT: "50000"})
+    stage.create_elsewhere("t")
+    await stage.catalog_view.reload_configs()
+    assert stage.configs.group_config("billing").session_timeout_ms == 50_000
+    assert not stage.topics.knows("t")
