@@ -2,6 +2,27 @@
 noted."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MigrationPolicy(StrEnum):
+    """Which protocol a group with members may change to. Empty groups use the protocol of the next member."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    """From the classic protocol to the consumer protocol, when a member of that joins."""
+    DOWNGRADE = "downgrade"
+    """From the consumer protocol to the classic protocol, when only members of that are left."""
+    DISABLED = "disabled"
+    """Neither, and members of the classic protocol cannot join a group of the consumer protocol."""
+
+    @property
+    def allows_upgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +53,16 @@ class GroupLimits:
     """How long the claim of a reader that is not a member lasts after its last renewal."""
     readers_max: int = 10_000
     """Claims of such readers, over all groups."""
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    topic_names_max: int = 10_000
+    """Topics that one member of the consumer protocol may subscribe to by name."""
+    regexes_max: int = 100
+    """Different regular expressions in one group. Each keeps the names of the topics that it matches."""
+    regex_resolution_every_ms: int = 10_000
+    """While topics change, a group matches its regular expressions with all topics no more often than this."""
+    regex_refresh_ms: int = 10 * 60 * 1000
+    """Without such changes they are matched again after this, because rights to describe topics may have changed."""
+    owned_partitions_max: int = 100_000
+    """Partitions that a heartbeat may report to own."""
+    member_text_chars_max: int = 1_000
+    """Length of each id and name by which a member of the consumer protocol describes itself."""
