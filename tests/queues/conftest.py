@@ -72,8 +72,8 @@ class Worker:
     async def ack(self, *held, **named):
         return await self.attachment.ack([each.ack_id for each in held], **named)
 
-    async def nack(self, *held, delay_ms=None):
-        return await self.attachment.nack([each.ack_id for each in held], delay_ms)
+    async def nack(self, *held, delay_ms=None, reason=""):
+        return await self.attachment.nack([each.ack_id for each in held], delay_ms, reason)
 
     async def extend(self, *held, by_ms=1_000):
         return await self.attachment.extend([each.ack_id for each in held], by_ms)

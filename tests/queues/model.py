@@ -15,6 +15,8 @@ from millpond.queues.dispatcher_results import AckResult, Dead, QueueDelivery, R
 from millpond.queues.dispatcher_state import NEVER, LogEntry
 from millpond.queues.key_assignment import FirstCome, KeyAssignment
 
+REASONS_KEPT = 2
+
 
 @dataclass
 class Log:
@@ -203,7 +205,7 @@ class Model:
                 if graceful:
                     self.release(offset)
                 else:
-                    self.fail(offset, 0)
+                    self.fail(offset, 0, "connection lost")
                     self.tokens.pop(offset, None)
         self.revoked = [each for each in self.revoked if each.consumer != name]
 
@@ -281,13 +283,15 @@ class Model:
                     self.settle(each, None)
         return answer
 
-    def nack(self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None) -> AckResult:
+    def nack(
+        self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None, reason: str = ""
+    ) -> AckResult:
         answer = self.answer(offset, epoch, token)
         if answer is AckResult.OK and offset not in self.leases:
             return AckResult.STALE
         if answer is AckResult.OK:
             self.now = max(self.now, now)
-            self.fail(offset, delay_ms)
+            self.fail(offset, delay_ms, reason or "no reason given")
         return answer
 
     def extend(self, offset: int, epoch: int, token: int, now: int, by_ms: int) -> AckResult:
@@ -325,7 +329,7 @@ class Model:
         for offset in sorted(self.leases):
             if offset in self.leases and self.leases[offset].deadline <= self.now:
                 silent.append(self.leases[offset].member)
-                self.fail(offset, None)
+                self.fail(offset, None, "ack timeout")
         silent += [each for each in self.members.values() if self.is_starving(each)]
         for member in silent:
             member.silent = True
@@ -351,17 +355,27 @@ class Model:
         del self.leases[offset]
         self.tokens.pop(offset, None)
 
-    def fail(self, offset: int, delay_ms: int | None) -> None:
+    def reasons(self, offset: int) -> tuple[str, ...]:
+        return self.retries[offset].reasons if offset in self.retries else ()
+
+    def failing(self) -> dict[int, tuple[int, tuple[str, ...]]]:
+        """Attempts and reasons of the messages that have failed and are not decided."""
+        open_retries = {offset: each for offset, each in self.retries.items() if offset not in self.settling}
+        return {offset: (each.attempts, each.reasons) for offset, each in open_retries.items()}
+
+    def fail(self, offset: int, delay_ms: int | None, reason: str) -> None:
         failed = self.attempts(offset) + 1
+        reasons = (*self.reasons(offset), reason)[-REASONS_KEPT:]
         self.changed.add(offset)
         del self.leases[offset]
         if failed < self.config.attempts_max:
             rest = self.config.backoff(failed, offset) if delay_ms is None else delay_ms
-            self.retries[offset] = Retry(failed, self.now + rest)
+            self.retries[offset] = Retry(failed, self.now + rest, reasons)
         elif self.config.on_exhausted is ExhaustedAction.BLOCK:
-            self.retries[offset] = Retry(failed, NEVER)
+            self.retries[offset] = Retry(failed, NEVER, reasons)
         else:
-            self.settle(offset, Dead(offset, failed, self.config.on_exhausted is ExhaustedAction.DROP))
+            dropped = self.config.on_exhausted is ExhaustedAction.DROP
+            self.settle(offset, Dead(offset, failed, dropped, reasons))
         self.revoke_after(offset)
 
     def revoke_after(self, offset: int) -> None:

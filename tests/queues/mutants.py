@@ -10,6 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 CONSUMERS = "src/millpond/queues/attached_consumers.py"
 DISPATCHER = "src/millpond/queues/dispatcher.py"
+REASONS = "src/millpond/queues/failure_reasons.py"
 UNSAVED = "src/millpond/queues/unsaved_changes.py"
 SCHEDULE = "src/millpond/queues/schedule.py"
 SETTLED = "src/millpond/queues/settled_offsets.py"
@@ -184,8 +185,8 @@ OWN = (
     _dispatcher("who breaks off is not charged", "            if graceful:", "            if True:"),
     _dispatcher(
         "who broke off may still answer",
-        "                self._fail(message, 0)\n                message.token = 0",
-        "                self._fail(message, 0)",
+        "                self._fail(message, 0, CONNECTION_LOST)\n                message.token = 0",
+        "                self._fail(message, 0, CONNECTION_LOST)",
     ),
     _dispatcher(
         "what was revoked may still be answered",
@@ -221,7 +222,8 @@ OWN = (
     ),
     _dispatcher(
         "that it was let go is not stored",
-        "        unsaved.forgotten.append(offset)\n        if message.key is None",
+        "        unsaved.forget_retry(offset)\n        if message.key is None",
+        "        unsaved.failed.pop(offset, None)\n        unsaved.reasons.forget(offset)\n"
         "        if message.key is None",
     ),
     _dispatcher(
@@ -309,6 +311,28 @@ OWN = (
         "retries stay of what is settled",
         "forgotten += [message.offset for message in decided if message.attempts]",
     ),
+    _unsaved(
+        "reasons stay of what is settled",
+        "                    self.reasons.forget(message.offset)",
+        "                    pass",
+    ),
+    _unsaved(
+        "reasons are not saved",
+        "Retry(message.attempts, message.not_before, self.reasons.of(offset))",
+        "Retry(message.attempts, message.not_before)",
+    ),
+    _unsaved(
+        "a dead letter has no reasons",
+        "return Dead(offset, message.attempts, is_dropped, self.reasons.of(offset))",
+        "return Dead(offset, message.attempts, is_dropped)",
+    ),
+    _unsaved("reasons of what is let go stay", "        self.reasons.forget(offset)\n", ""),
+    Mutant("reasons are not loaded", REASONS, "self._put(offset, retry.reasons)", "self._put(offset, ())"),
+    Mutant("the first reasons are kept", REASONS, "[-limits.kept_max :]", "[: limits.kept_max]"),
+    Mutant("one reason too many is kept", REASONS, "[-limits.kept_max :]", "[-limits.kept_max - 1 :]"),
+    _dispatcher(
+        "a timeout has no reason", "self._fail(message, None, ACK_TIMEOUT)", 'self._fail(message, None, "")'
+    ),
     _unsaved("what is decided is stored as failed", "                if message.state is not SETTLING\n", ""),
     _unsaved(
         "what lies below the floor after a range is open",
@@ -378,9 +402,17 @@ IN_THE_CATALOG = (
     Mutant(
         "retry counts are lost",
         STORED,
-        "retries = {row[0]: (row[1], row[2]) for row in tx.rows(RETRIES, state_key)}",
-        "retries: dict[int, tuple[int, int]] = {}",
+        "retries = {row[0]: _retry(*row[1:]) for row in tx.rows(RETRIES, state_key)}",
+        "retries: dict[int, StoredRetry] = {}",
     ),
+    Mutant(
+        "reasons are lost",
+        STORED,
+        "return attempts, not_before, tuple(json.loads(reasons)) if reasons else ()",
+        "return attempts, not_before, ()",
+    ),
+    Mutant("reasons are never renewed", STORED, ", reasons = excluded.reasons", ""),
+    Mutant("too many retries are listed", STORED, "WHERE position <= ?", "WHERE position + 1 <= ?"),
     Mutant(
         "a reset forgets no retries",
         STORED,

@@ -43,8 +43,8 @@ async def test_a_message_that_failed_as_often_as_it_may_becomes_a_dead_letter_on
     await stage.subscribe(attempts_max=2, backoff_ms=0)
     worker = await stage.worker()
     await stage.publish(b"bad", key=b"k", headers=(("color", b"red"), ("millpond-attempts", b"999")))
-    for _ in range(2):
-        assert await worker.nack(*await worker.take()) == [OK]
+    for reason in ("“no” such\ncolor\x1b", ""):
+        assert await worker.nack(*await worker.take(), reason=reason) == [OK]
 
     async def is_there():
         return stage.broker.log.topics.knows("orders.billing.dead") and await stage.values(
@@ -61,6 +61,8 @@ async def test_a_message_that_failed_as_often_as_it_may_becomes_a_dead_letter_on
         ("millpond-source-offset", b"0"),
         ("millpond-subscription", b"billing"),
         ("millpond-attempts", b"2"),
+        ("millpond-last-reason", b"no reason given"),
+        ("millpond-reasons", '["“no” such color", "no reason given"]'.encode()),
     )
     assert await stage.floor() == 1
     await worker.nothing()

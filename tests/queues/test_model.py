@@ -26,6 +26,7 @@ SIZE = st.integers(0, LARGEST - 1)
 ROOM = st.sampled_from([None, None, None, 0, 30, 100])
 RECENT = st.integers(0, 6)
 DELAY_MS = st.sampled_from([None, None, 0, 0, 3_000])
+REASON = st.sampled_from(["", "bad", "worse"])
 OUTCOME = st.sampled_from(["stored", "stored", "stored", "refused", "unheard"])
 
 
@@ -75,9 +76,9 @@ class History(RuleBasedStateMachine):
             self.world.turn(expire=False)
 
     @precondition(lambda self: self.world.tokens)
-    @rule(index=RECENT, delay_ms=DELAY_MS, turn=st.booleans())
-    def nack(self, index, delay_ms, turn):
-        self.world.nack(self.world.token(index), delay_ms)
+    @rule(index=RECENT, delay_ms=DELAY_MS, reason=REASON, turn=st.booleans())
+    def nack(self, index, delay_ms, reason, turn):
+        self.world.nack(self.world.token(index), delay_ms, reason)
         if turn:
             self.world.turn(expire=False)
 

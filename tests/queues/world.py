@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from unittest import mock
 
-from tests.queues.model import Log, Model, ModelRow
+from tests.queues.model import REASONS_KEPT, Log, Model, ModelRow
 from tests.queues.row import Row
 
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, SubscriptionMode
@@ -19,6 +19,7 @@ from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.dispatcher_results import AckResult, QueueDelivery, StateChanges
 from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState, SettleReason
 from millpond.queues.key_assignment import key_hash
+from millpond.queues.limits import ReasonLimits
 from millpond.queues.settled_offsets import SettledOffsets
 
 KEYS = {"a": key_hash(b"a"), "b": key_hash(b"b"), "c": key_hash(b"c")}
@@ -100,6 +101,7 @@ class World:
             retries=dict(self.row.retries),
             log_start=self.log.start,
             tracked_max=self.shape.tracked_max,
+            reasons=ReasonLimits(kept_max=REASONS_KEPT),
         )
         self.model = Model(self.config, self.log, self.model_row, self.row.epoch)
         self.model.index(self.machine.frontier)
@@ -174,8 +176,8 @@ class World:
         assert self.machine.ack(*arguments) is AckResult.UNKNOWN
         assert self.machine.ack(self.log.end, self.machine.epoch, 1) is AckResult.UNKNOWN
 
-    def nack(self, token: Token, delay_ms: int | None) -> None:
-        arguments = (token.offset, token.epoch, token.number, self.now, delay_ms)
+    def nack(self, token: Token, delay_ms: int | None, reason: str) -> None:
+        arguments = (token.offset, token.epoch, token.number, self.now, delay_ms, reason)
         answer = self.machine.nack(*arguments)
         self.same("answer", answer, self.model.nack(*arguments))
         if answer is AckResult.OK:
@@ -362,6 +364,7 @@ class World:
     def check(self) -> None:
         self.check_rows()
         self.check_settled()
+        self.check_reasons()
         self.check_leases()
         self.check_credit()
 
@@ -385,6 +388,14 @@ class World:
             void = offset < self.log.start or not self.log.has(offset)
             assert void or offset in self.acked or offset in self.row.dead, "I4 settled for no reason"
         assert not settled & set(self.row.retries), "a settled message keeps its retry"
+
+    def check_reasons(self) -> None:
+        ours = {
+            each.offset: (each.attempts, each.reasons)
+            for each in self.machine.failing(self.log.end)
+            if each.why != "settling" and each.offset not in self.unnoticed
+        }
+        self.same("failing", ours, self.model.failing())
 
     def check_leases(self) -> None:
         messages = self.machine._messages
@@ -436,6 +447,8 @@ class World:
         machine = self.machine
         schedule = machine.schedule
         left = (machine._messages, schedule.keys, schedule.lagging, schedule.drained, machine._unsaved.failed)
+        assert not machine.failing(1), "a reason is remembered of a message that is settled"
+        assert not machine._unsaved.reasons.size, "reasons are counted that are gone"
         assert not any(left), "something is remembered of messages that are settled"
         assert not self.row.retries, "retries are left of messages that are settled"
         assert not self.row.chunks, "I1 chunks are left below the floor"

@@ -8,10 +8,10 @@ an earlier epoch.
     publish KEY… ; `-` has no key, `!` is no message, `KEY@5s` is not to be delivered before 5 s from now
     attach NAME [credit=] [bytes=]      grant NAME credit= [bytes=]    pause NAME    resume NAME    hear NAME
     detach NAME | break NAME            ack OFFSET[#TOKEN]…            ack OFFSET through
-    nack OFFSET[#TOKEN] [delay=]        extend OFFSET[#TOKEN] by=      unblock [OFFSET]
+    nack OFFSET[#TOKEN] [delay=] [reason=]              extend OFFSET[#TOKEN] by=      unblock [OFFSET]
     commit | commit refused | commit unheard            crash          old ack OFFSET | old commit
     pass 3s                             expire-log OFFSET              compact OFFSET       undeliver OFFSET
-    show                                why
+    show                                why                                                 failing
 """
 
 from unittest import mock
@@ -25,6 +25,7 @@ from millpond.queues import schedule
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.dispatcher_results import QueueDelivery
 from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState
+from millpond.queues.failure_reasons import ACK_TIMEOUT, CONNECTION_LOST, NO_REASON
 from millpond.queues.key_assignment import key_hash
 from millpond.queues.settled_offsets import SettledOffsets
 
@@ -113,7 +114,8 @@ class QueueStage:
 
     def do_nack(self, flags, options):
         delay_ms = parse_duration_ms(options["delay"]) if "delay" in options else None
-        return [self.machine.nack(*self._answer(flags[0]), self.now, delay_ms).value]
+        reason = options.get("reason", "").replace("_", " ")
+        return [self.machine.nack(*self._answer(flags[0]), self.now, delay_ms, reason).value]
 
     def do_extend(self, flags, options):
         by_ms = parse_duration_ms(options["by"])
@@ -185,6 +187,13 @@ class QueueStage:
         statuses = self.machine.schedule.waiting_keys(10)
         return [f"{self._name(each.key)} at {each.offset}: {each.why} {each.consumer}" for each in statuses]
 
+    def do_failing(self, *_):
+        found = self.machine.failing(10)
+        return [
+            f"{each.offset} failed {each.attempts} times, {each.why}: {'; '.join(each.reasons) or 'unknown'}"
+            for each in found
+        ] or ["none fails"]
+
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _begin(self):
@@ -254,7 +263,13 @@ class QueueStage:
         parts = [f"floor {self.row.floor}", *(["settled " + ",".join(above)] if above else [])]
         parts += [f"{offset} failed {retry.attempts}" for offset, retry in sorted(self.row.retries.items())]
         parts += [
-            f"{dead.offset} {'dropped' if dead.dropped else 'is a dead letter'}"
+            f"{dead.offset} {'dropped' if dead.dropped else 'is a dead letter'}{_reasons_of(dead)}"
             for dead in self.row.dead.values()
         ]
         return ", ".join(parts)
+
+
+def _reasons_of(dead):
+    """Only if a consumer gave one: other stories are not about reasons."""
+    said = [each for each in dead.reasons if each not in (NO_REASON, ACK_TIMEOUT, CONNECTION_LOST)]
+    return f": {'; '.join(dead.reasons)}" if said else ""

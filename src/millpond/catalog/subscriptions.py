@@ -70,8 +70,15 @@ ALL_CHUNKS: Final = """
     SELECT member, partition, chunk, bits FROM subscription_chunks WHERE subscription_id = ?
 """
 RETRIES: Final = """
-    SELECT message_offset, attempts, not_before FROM subscription_retries
+    SELECT message_offset, attempts, not_before, reasons FROM subscription_retries
     WHERE subscription_id = ? AND member = ? AND partition = ?
+"""
+FIRST_RETRIES: Final = """
+    SELECT member, partition, message_offset, attempts, not_before, reasons FROM (
+      SELECT member, partition, message_offset, attempts, not_before, reasons,
+        row_number() OVER (PARTITION BY member, partition ORDER BY message_offset) AS position
+      FROM subscription_retries WHERE subscription_id = ?) AS retries
+    WHERE position <= ? ORDER BY member, partition, message_offset
 """
 SET_FLOOR: Final = """
     UPDATE subscription_state SET floor = ?
@@ -88,10 +95,10 @@ DROP_CHUNK: Final = """
 """
 PUT_RETRY: Final = """
     INSERT INTO subscription_retries
-      (subscription_id, member, partition, message_offset, topic_id, attempts, not_before)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
+      (subscription_id, member, partition, message_offset, topic_id, attempts, not_before, reasons)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (subscription_id, member, partition, message_offset)
-    DO UPDATE SET attempts = excluded.attempts, not_before = excluded.not_before
+    DO UPDATE SET attempts = excluded.attempts, not_before = excluded.not_before, reasons = excluded.reasons
 """
 DROP_RETRY: Final = """
     DELETE FROM subscription_retries
@@ -150,12 +157,16 @@ class StateKey(NamedTuple):
     partition: int
 
 
+StoredRetry = tuple[int, int, tuple[str, ...]]
+"""Failed deliveries of a message, the time of the next one, and the reasons of the last failures, oldest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     epoch: int
     floor: int
     chunks: Mapping[int, bytes]
-    retries: Mapping[int, tuple[int, int]]
+    retries: Mapping[int, StoredRetry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +188,7 @@ class StateSave:
     floor: int
     chunks: Mapping[int, bytes]
     removed_chunks: Sequence[int]
-    retries: Mapping[int, tuple[int, int]]
+    retries: Mapping[int, StoredRetry]
     removed_retries: Sequence[int]
     dead: Sequence[DeadLetter]
 
@@ -258,7 +269,7 @@ def load(tx: CatalogTransaction, state_key: StateKey) -> Loaded | None:
     if not found:
         return None
     chunks = {row[0]: FULL_CHUNK if row[1] is None else bytes(row[1]) for row in tx.rows(CHUNKS, state_key)}
-    retries = {row[0]: (row[1], row[2]) for row in tx.rows(RETRIES, state_key)}
+    retries = {row[0]: _retry(*row[1:]) for row in tx.rows(RETRIES, state_key)}
     return Loaded(found[0][0], found[0][1], chunks, retries)
 
 
@@ -315,6 +326,16 @@ def settled_above_floors(
     return counts
 
 
+def first_retries(
+    tx: CatalogTransaction, subscription_id: SubscriptionId, count: int
+) -> dict[tuple[str, int], dict[int, StoredRetry]]:
+    """The stored retries of each (member, partition), by offset: the `count` lowest offsets."""
+    found: dict[tuple[str, int], dict[int, StoredRetry]] = {}
+    for member, partition, offset, *values in tx.rows(FIRST_RETRIES, (subscription_id, count)):
+        found.setdefault((member, partition), {})[offset] = _retry(*values)
+    return found
+
+
 def dead_letters(tx: CatalogTransaction, limit: int, after: DeadLetter | None = None) -> list[DeadLetter]:
     """Dead letters that are still to be written to their topics. Those of a partition are in message order."""
     position = (*after.state_key, after.offset) if after is not None else BEFORE_ALL_LETTERS
@@ -360,9 +381,9 @@ def _save_details(tx: CatalogTransaction, saves: Sequence[StateSave]) -> None:
         for number, bits in save.chunks.items()
     ]
     retries = [
-        (*save.state_key, offset, save.topic_id, *retry)
+        (*save.state_key, offset, save.topic_id, attempts, not_before, _reasons_text(reasons))
         for save in saves
-        for offset, retry in save.retries.items()
+        for offset, (attempts, not_before, reasons) in save.retries.items()
     ]
     dead = [
         (*letter.state_key, letter.offset, letter.target, letter.dead_at, letter.record)
@@ -385,6 +406,15 @@ def _save_details(tx: CatalogTransaction, saves: Sequence[StateSave]) -> None:
 def lock(tx: CatalogTransaction, subscription: StoredSubscription) -> None:
     if not tx.rows(LOCK, (subscription.id,)):
         raise UnknownSubscription(topic=subscription.topic_id.hex(), subscription=subscription.name)
+
+
+def _retry(attempts: int, not_before: int, reasons: str) -> StoredRetry:
+    """Older brokers store no reasons."""
+    return attempts, not_before, tuple(json.loads(reasons)) if reasons else ()
+
+
+def _reasons_text(reasons: Sequence[str]) -> str:
+    return json.dumps(reasons, ensure_ascii=False) if reasons else ""
 
 
 def _subscription(row: Row) -> StoredSubscription:

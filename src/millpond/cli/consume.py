@@ -59,7 +59,7 @@ A group that is read like this must have no members, such as Kafka consumers, an
 With --subscription each message is acknowledged once it is printed; see `millpond subscription`.
 """
 ONLY_LOG: Final = ("place", "partition", "group", "position_file")
-ONLY_SUBSCRIPTION: Final = ("consumer", "answer", "wait")
+ONLY_SUBSCRIPTION: Final = ("consumer", "answer", "reason", "wait")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,11 @@ class ConsumeArguments:
     "attempt. [default: ack]",
 )
 @click.option(
+    "--reason",
+    metavar="TEXT",
+    help="With --answer nack: why the messages are rejected; kept with them and in their dead letters.",
+)
+@click.option(
     "--wait",
     type=click.FloatRange(min=0.001),
     default=WAIT_S,
@@ -142,6 +147,7 @@ def consume(
     subscription: str | None,
     consumer: str | None,
     answer: str,
+    reason: str | None,
     wait: float,
     show_key: bool,
     key_separator: str | None,
@@ -155,12 +161,14 @@ def consume(
     if group is not None and position_file is not None:
         raise click.UsageError("give --group or --position-file, not both")
     _check_together(context, subscription)
+    if reason is not None and answer != "nack":
+        raise click.UsageError("--reason is for --answer nack")
     separator = key_separator if key_separator is not None else KEY_SEPARATOR if show_key else None
     render = _renderer(separator, show_headers, raw, as_json)
     if subscription is not None:
         wait_s = None if follow else wait
         subscription_arguments = SubscriptionArguments(
-            topic, subscription, consumer, answer, count, wait_s, address, timeout
+            topic, subscription, consumer, answer, reason, count, wait_s, address, timeout
         )
         _consume_subscription(
             context, subscription_arguments, delivery_line if as_json else lambda message, _: render(message)

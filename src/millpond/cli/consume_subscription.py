@@ -35,6 +35,7 @@ class SubscriptionArguments:
     subscription: str
     consumer: str | None
     answer: str
+    reason: str | None
     count: int | None
     wait_s: float | None
     address: str
@@ -75,7 +76,7 @@ async def _print_all(
             return
         print_bytes(b"".join([await _rendered(each, render) for each in deliveries]))
         for each in deliveries:
-            _acknowledge(each, arguments.answer)
+            _acknowledge(each, arguments)
         left = None if left is None else left - len(deliveries)
 
 
@@ -105,11 +106,11 @@ async def _rendered(delivery: AsyncDelivery, render: RenderDelivery) -> bytes:
     return render(message, metadata.retry_count)
 
 
-def _acknowledge(delivery: AsyncDelivery, answer: str) -> None:
-    if answer == "ack":
+def _acknowledge(delivery: AsyncDelivery, arguments: SubscriptionArguments) -> None:
+    if arguments.answer == "ack":
         delivery.ack()
-    elif answer == "nack":
-        delivery.nack()
+    elif arguments.answer == "nack":
+        delivery.nack(reason=arguments.reason)
 
 
 async def _finish(subscriber: AsyncSubscriber) -> None:

@@ -49,7 +49,7 @@ def _work(address: str) -> dict[bytes, list[bytes]]:
         while done != DONE and (delivery := subscriber.receive(TIMEOUT_S)) is not None:
             key, task = delivery.key or b"", delivery.value or b""
             if _fails(delivery):
-                delivery.nack()
+                delivery.nack(reason=f"cannot {task.decode()}")
             else:
                 delivery.ack()
                 done[key].append(task)

@@ -23,6 +23,7 @@ MODES: Final = ("shared", "key_shared", "exclusive", "failover", "multicast")
 EXHAUSTED: Final = ("dead_letter", "block", "drop")
 START_HELP: Final = "earliest, latest, a message number, or a time: -1h, 2026-01-31T12:00 (local time)."
 KEYS_SHOWN: Final = 10
+FAILING_SHOWN: Final = 10
 
 topic_argument = click.argument("topic", shell_complete=complete_topic)
 name_argument = click.argument("name", metavar="NAME")
@@ -170,9 +171,10 @@ def list_subscriptions(topic: str | None, address: str, timeout: float, as_json:
 @broker_options
 @json_option
 def describe(topic: str, name: str, address: str, timeout: float, as_json: bool) -> None:
-    """Show what is settled and in flight, the attached consumers, and which keys are blocked and why."""
+    """Show what is settled and in flight, the attached consumers, which keys are blocked and why, and which messages
+    have failed and why."""
     with admin_of(address, timeout) as admin:
-        found = admin.describe_subscription(topic, name, keys_max=KEYS_SHOWN)
+        found = admin.describe_subscription(topic, name, keys_max=KEYS_SHOWN, failing_max=FAILING_SHOWN)
     if as_json:
         print_json(asdict(found) | {"subscription": _facts(found.subscription), "backlog": found.backlog})
         return
@@ -182,6 +184,7 @@ def describe(topic: str, name: str, address: str, timeout: float, as_json: bool)
     waiting = f", {found.dead_letters_waiting} on their way" if found.dead_letters_waiting else ""
     click.echo(f"dead letters go to {found.dead_letter_topic}{waiting}")
     _print_state(found)
+    _print_failing(found)
 
 
 @subscription.command(
@@ -343,6 +346,26 @@ def _print_state(found: SubscriptionState) -> None:
                     _until(key.until_ms),
                 )
                 for partition, key in keys
+            ],
+        )
+
+
+def _print_failing(found: SubscriptionState) -> None:
+    failing = [(each.partition, message) for each in found.partitions for message in each.failing]
+    if failing:
+        click.echo()
+        print_table(
+            ("PARTITION", "FAILING", "ATTEMPTS", "NOW", "UNTIL", "LAST REASON"),
+            [
+                (
+                    partition,
+                    message.number,
+                    message.attempts,
+                    message.why,
+                    _until(message.until_ms),
+                    message.reasons[-1] if message.reasons else "",
+                )
+                for partition, message in failing
             ],
         )
 

@@ -38,6 +38,7 @@ from millpond.client.subscriber import AsyncSubscriber
 from millpond.client.subscriptions import (
     Subscription,
     SubscriptionConsumer,
+    SubscriptionFailure,
     SubscriptionKey,
     SubscriptionPartition,
     SubscriptionState,
@@ -85,6 +86,7 @@ __all__ = [
     "Subscriber",
     "Subscription",
     "SubscriptionConsumer",
+    "SubscriptionFailure",
     "SubscriptionKey",
     "SubscriptionPartition",
     "SubscriptionState",

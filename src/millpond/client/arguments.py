@@ -59,6 +59,13 @@ def text(name: str, value: object) -> str:
     return value
 
 
+def any_text(name: str, value: object) -> str:
+    """Text that need not be valid Unicode."""
+    if not isinstance(value, str):
+        raise _wrong_type(name, "str", value)
+    return value
+
+
 def label(name: str, value: object) -> str:
     """Text that is not empty: a name."""
     if not text(name, value):

@@ -9,6 +9,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.client import arguments
+from millpond.client.reasons import sendable
 from millpond.client.reprs import bytes_repr
 from millpond.stubs import queue_pb2 as pb
 
@@ -192,12 +193,14 @@ class BaseDelivery:
             self._acknowledgement = self.link.acknowledge(ACK, self)
         return self._acknowledgement
 
-    def nack(self, delay: float | None = None) -> Acknowledgement:
+    def nack(self, delay: float | None = None, *, reason: str | None = None) -> Acknowledgement:
         """The message has not been processed: it is redelivered, to any consumer, after `delay` seconds, or
-        after the subscription's backoff. Later messages of its key wait for it."""
+        after the subscription's backoff. Later messages of its key wait for it. The broker keeps the last reasons
+        of a message, in one line of 500 bytes each; its dead letter has them in its headers."""
         arguments.optional(arguments.real, "delay", delay)
+        arguments.optional(arguments.any_text, "reason", reason)
         if self._acknowledgement is None:
-            self._acknowledgement = self.link.acknowledge(NACK, self, delay)
+            self._acknowledgement = self.link.acknowledge(NACK, self, delay, sendable(reason or ""))
         return self._acknowledgement
 
     def take_as_acked(self, acknowledgement: Acknowledgement) -> None:

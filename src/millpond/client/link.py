@@ -146,13 +146,13 @@ class SubscribeLink:
     # -- from any thread --------------------------------------------------------------------------------------
 
     def acknowledge(
-        self, action: AckAction, delivery: BaseDelivery, seconds: float | None = None
+        self, action: AckAction, delivery: BaseDelivery, seconds: float | None = None, reason: str = ""
     ) -> Acknowledgement:
         ms = None if seconds is None else int(min(max(seconds * 1000, 0), DELAY_MS_MAX))
         acknowledgement = Acknowledgement()
         if action is NACK:
             self._inbox.hold_behind(delivery)
-        self.outbox.add(OutboxItem(action, delivery, acknowledgement, ms))
+        self.outbox.add(OutboxItem(action, delivery, acknowledgement, ms, reason))
         if self._has_ended:  # checked after adding: `_end` sets it before it empties the outbox
             self._fail_late_items()
         if not self._wake_pending:

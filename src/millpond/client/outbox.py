@@ -27,6 +27,9 @@ ANSWERS_MAX: Final = 5_000
 """In one request; brokers accept 10,000."""
 
 
+REASON_CHARACTERS_MAX: Final = 256 * 1024
+"""In one request, all reasons of nacks together."""
+
 ANSWER_OK: Final = pb.ANSWER_OK
 
 
@@ -35,6 +38,7 @@ class OutboxItem(NamedTuple):
     delivery: BaseDelivery
     acknowledgement: Acknowledgement
     ms: int | None
+    reason: str = ""
 
 
 class OutboxRequest(NamedTuple):
@@ -124,6 +128,8 @@ class Outbox:
             request.nacks.extend([each.delivery.ack_id for each in nacks])
             if (delay_ms := nacks[0].ms) is not None:
                 request.nack_delay_ms = delay_ms
+            if any(each.reason for each in nacks):
+                request.nack_reasons.extend([each.reason for each in nacks])
         if extends:
             request.extends.extend([each.delivery.ack_id for each in extends])
             request.extend_ms = extends[0].ms or 0
@@ -173,12 +179,14 @@ class Outbox:
 
 def _taken(pending: deque[OutboxItem]) -> tuple[list[OutboxItem], list[OutboxItem], list[OutboxItem]]:
     """Acks, nacks and extends from the front, as many as one request can express: it has one delay for all
-    nacks, and one duration for all extends."""
+    nacks, one duration for all extends, and a limited size."""
     taken: tuple[list[OutboxItem], list[OutboxItem], list[OutboxItem]] = ([], [], [])
+    room = REASON_CHARACTERS_MAX
     for _ in range(min(len(pending), ANSWERS_MAX)):
         item = pending[0]
         same = taken[item.action]
-        if same and same[0].ms != item.ms:
+        room -= len(item.reason)
+        if (same and same[0].ms != item.ms) or room < 0:
             break
         same.append(pending.popleft())
     return taken

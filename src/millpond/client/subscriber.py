@@ -157,7 +157,8 @@ class AsyncSubscriber:
     ) -> None:
         """Call `handler` with every delivery, until the subscriber is closed. Up to `workers` calls run at a time,
         but only one for each key, in order. When the handler returns, the message is acknowledged, unless the
-        handler has done so itself. When the handler raises, the error is logged and the message is nacked."""
+        handler has done so itself. When the handler raises, the error is logged, and the message is nacked with
+        the error as the reason."""
         arguments.function("handler", handler)
         arguments.count("workers", workers)
         await self._start()

@@ -44,6 +44,18 @@ class SubscriptionKey:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionFailure:
+    """A message that has failed and is not settled: why its last deliveries failed (the oldest first), and what it
+    waits for: ready, leased, delayed (until `until_ms`), blocked or settling."""
+
+    number: int
+    attempts: int
+    reasons: list[str]
+    why: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionPartition:
     """Every message below `floor` is settled; `next` is the number that the next message will get. `leased`,
     `delayed` and `tracked` are known only if the partition is active (`at_work`)."""
@@ -60,6 +72,8 @@ class SubscriptionPartition:
     oldest_age_ms: int
     """The age of the first message that is not settled, if the partition is active."""
     keys: list[SubscriptionKey]
+    failing: list[SubscriptionFailure]
+    """The first failing messages; as last stored if the partition is not active."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +152,17 @@ class SubscriptionCalls:
         )
         return [_subscription(each) for each in found.subscriptions]
 
-    async def describe_subscription(self, topic: str, name: str, *, keys_max: int = 10) -> SubscriptionState:
-        """The state of a subscription, with the reasons why keys make no progress. Asks every broker that
-        owns partitions of the topic."""
+    async def describe_subscription(
+        self, topic: str, name: str, *, keys_max: int = 10, failing_max: int = 10
+    ) -> SubscriptionState:
+        """The state of a subscription, with the reasons why keys make no progress and why messages failed: of each
+        partition at most `keys_max` keys and `failing_max` messages. Asks every broker that owns partitions of the
+        topic."""
         keys_max = arguments.integer("keys_max", keys_max, 0, arguments.UINT32_MAX)
-        request = pb.DescribeSubscriptionRequest(**_named(topic, name), keys_max=keys_max)
+        failing_max = arguments.integer("failing_max", failing_max, 0, arguments.UINT32_MAX)
+        request = pb.DescribeSubscriptionRequest(
+            **_named(topic, name), keys_max=keys_max, failing_max=failing_max
+        )
         responses = [
             await self._connections.call(
                 QUEUE, "DescribeSubscription", request, pb.SubscriptionState, address=owner
@@ -288,5 +308,11 @@ def _partition(each: pb.PartitionState) -> SubscriptionPartition:
         [
             SubscriptionKey(key.key_hash, key.number, key.waiting, key.why, key.consumer, key.until_ms)
             for key in each.keys
+        ],
+        [
+            SubscriptionFailure(
+                message.number, message.attempts, list(message.reasons), message.why, message.until_ms
+            )
+            for message in each.failing
         ],
     )

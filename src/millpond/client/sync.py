@@ -283,10 +283,13 @@ class Admin:
         """The subscriptions of one topic, or of all."""
         return run(self._admin.list_subscriptions(topic))
 
-    def describe_subscription(self, topic: str, name: str, *, keys_max: int = 10) -> SubscriptionState:
-        """The state of a subscription, with the reasons why keys make no progress. Asks every broker that
-        owns partitions of the topic."""
-        return run(self._admin.describe_subscription(topic, name, keys_max=keys_max))
+    def describe_subscription(
+        self, topic: str, name: str, *, keys_max: int = 10, failing_max: int = 10
+    ) -> SubscriptionState:
+        """The state of a subscription, with the reasons why keys make no progress and why messages failed: of each
+        partition at most `keys_max` keys and `failing_max` messages. Asks every broker that owns partitions of the
+        topic."""
+        return run(self._admin.describe_subscription(topic, name, keys_max=keys_max, failing_max=failing_max))
 
     def reset_subscription(
         self,

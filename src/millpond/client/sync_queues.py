@@ -125,8 +125,8 @@ class Subscriber:
     def run(self, handler: Callable[[Delivery], Any], *, workers: int = 1) -> None:
         """Call `handler` with every delivery, until the subscriber is closed (by another thread). `workers`
         threads run it, but only one at a time for each key, in order. When the handler returns, the message
-        is acknowledged, unless the handler has done so itself. When the handler raises, the error is logged
-        and the message is nacked. `SystemExit` and similar exceptions also end `run`."""
+        is acknowledged, unless the handler has done so itself. When the handler raises, the error is logged,
+        and the message is nacked with the error as the reason. `SystemExit` and similar exceptions also end `run`."""
         arguments.function("handler", handler)
         arguments.count("workers", workers)
         self.start()

@@ -13,6 +13,7 @@ from typing import Any
 
 from millpond.client.delivery import BaseDelivery
 from millpond.client.inbox import DeliveryOrder, Inbox
+from millpond.client.reasons import reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def conclude(delivery: BaseDelivery, failure: BaseException | None) -> None:
         if failure is None:
             delivery.ack()
         else:
-            delivery.nack()
+            delivery.nack(reason=reason_of(failure))
 
 
 class AsyncWorkers:

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from millpond.catalog.subscriptions import StoredSubscription
@@ -156,8 +157,11 @@ class Attachment:
         """Returns one result for each id, once all successful acknowledgements are durable."""
         return await self.acknowledge(ack_ids, cumulative=cumulative)
 
-    async def nack(self, ack_ids: Sequence[bytes], delay_ms: int | None = None) -> list[AckResult]:
-        return await self.acknowledge(nacks=ack_ids, delay_ms=delay_ms)
+    async def nack(
+        self, ack_ids: Sequence[bytes], delay_ms: int | None = None, reason: str = ""
+    ) -> list[AckResult]:
+        """The reason applies to each of them."""
+        return await self.acknowledge(nacks=ack_ids, delay_ms=delay_ms, reasons=[reason] * len(ack_ids))
 
     async def extend(self, ack_ids: Sequence[bytes], by_ms: int) -> list[AckResult]:
         return await self.acknowledge(extends=ack_ids, by_ms=by_ms)
@@ -171,15 +175,15 @@ class Attachment:
         cumulative: bool = False,
         delay_ms: int | None = None,
         by_ms: int = 0,
+        reasons: Sequence[str] = (),
     ) -> list[AckResult]:
-        """Returns the results of the acks, then the nacks, then the extends, once all successful acks and nacks are
-        durable."""
+        """`reasons` are those of the nacks, in their order, or empty. Returns the results of the acks, then the nacks,
+        then the extends, once all successful acks and nacks are durable."""
         touched: dict[PartitionQueue, None] = {}
         results = self._each(acks, _ack_through if cumulative else _ack, touched)
         if nacks:
-            results += self._each(
-                nacks, lambda queue, *which: queue.deliverer.nack(*which, delay_ms), touched
-            )
+            for ack_id, reason in zip(nacks, reasons or repeat(""), strict=bool(reasons)):
+                results += self._each([ack_id], _nack(delay_ms, reason), touched)
         if extends:
             results += self._each(extends, lambda queue, *which: queue.deliverer.extend(*which, by_ms))
         lost = await _lost_of([(queue.state_key.partition, queue.saves.when_saved()) for queue in touched])
@@ -229,6 +233,10 @@ class Attachment:
 
 def _ack(queue: PartitionQueue, epoch: int, offset: int, token: int) -> AckResult:
     return queue.dispatcher.ack(offset, epoch, token)
+
+
+def _nack(delay_ms: int | None, reason: str) -> Act:
+    return lambda queue, *which: queue.deliverer.nack(*which, delay_ms, reason)
 
 
 def _ack_through(queue: PartitionQueue, epoch: int, offset: int, token: int) -> AckResult:

@@ -6,6 +6,7 @@ stays in the catalog and blocks no other letter.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Final
@@ -37,6 +38,9 @@ SOURCE_PARTITION: Final = "millpond-source-partition"
 SOURCE_OFFSET: Final = "millpond-source-offset"
 SUBSCRIPTION: Final = "millpond-subscription"
 ATTEMPTS: Final = "millpond-attempts"
+LAST_REASON: Final = "millpond-last-reason"
+REASONS: Final = "millpond-reasons"
+"""A JSON list of the last reasons, the oldest first."""
 LETTER_OVERHEAD_BYTES: Final = 64 * 1024
 """Bytes that the headers of a letter may add to its message."""
 BYTES_PER_APPEND: Final = 4 * 1024 * 1024
@@ -93,6 +97,9 @@ def letter_of(
         (SUBSCRIPTION, subscription.name.encode()),
         (ATTEMPTS, str(dead.attempts).encode()),
     ]
+    if dead.reasons:
+        reasons = json.dumps(dead.reasons, ensure_ascii=False)
+        added += [(LAST_REASON, dead.reasons[-1].encode()), (REASONS, reasons.encode())]
     timestamp = min(record.timestamp, now_ms) if record.timestamp >= 0 else NO_TIMESTAMP
     letter = record._replace(headers=(*kept, *added), offset=NO_OFFSET, timestamp=timestamp)
     batch = build_batch([letter], now_ms=now_ms)

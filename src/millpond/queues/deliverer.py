@@ -86,10 +86,10 @@ class Deliverer:
         self._dispatcher.consumers.pause(name, paused=paused)
         self._wake()
 
-    def nack(self, epoch: int, offset: int, token: int, delay_ms: int | None) -> AckResult:
+    def nack(self, epoch: int, offset: int, token: int, delay_ms: int | None, reason: str = "") -> AckResult:
         if delay_ms is not None:
             delay_ms = min(delay_ms, self._limits.delay_ms_max)
-        result = self._dispatcher.nack(offset, epoch, token, self._now(), delay_ms)
+        result = self._dispatcher.nack(offset, epoch, token, self._now(), delay_ms, reason)
         if result is AckResult.OK:
             self._metrics.nacks.inc()
             self._send_revocations()  # now: the nack may be durable, and its response sent, while a round is reading

@@ -25,7 +25,15 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig
-from millpond.queues.dispatcher_results import OK, AckResult, QueueDelivery, Retry, Revoked, StateChanges
+from millpond.queues.dispatcher_results import (
+    OK,
+    AckResult,
+    FailingMessage,
+    QueueDelivery,
+    Retry,
+    Revoked,
+    StateChanges,
+)
 from millpond.queues.dispatcher_state import (
     ACKED,
     LEASED,
@@ -38,12 +46,16 @@ from millpond.queues.dispatcher_state import (
     SettleReason,
     TrackedKey,
     TrackedMessage,
+    waits_for,
 )
+from millpond.queues.failure_reasons import ACK_TIMEOUT, CONNECTION_LOST
 from millpond.queues.key_assignment import Assignment, FirstCome, KeyAssignment
+from millpond.queues.limits import ReasonLimits
 from millpond.queues.schedule import Schedule, consumer_with_most_credit
 from millpond.queues.unsaved_changes import UnsavedChanges
 
 TRACKED_MAX: Final = 50_000
+REASON_LIMITS: Final = ReasonLimits()
 SPAN_MAX: Final = 16 * 1024 * 1024
 """Maximum distance in offsets from the floor to the frontier, the next offset to index."""
 
@@ -64,6 +76,7 @@ class Dispatcher:
         log_start: int = 0,
         assignment: Assignment | None = None,
         tracked_max: int = TRACKED_MAX,
+        reasons: ReasonLimits = REASON_LIMITS,
     ) -> None:
         """`epoch`, `floor`, `chunks` (settled offsets above the floor) and `retries` are the partition's stored
         state."""
@@ -74,7 +87,7 @@ class Dispatcher:
         self.epoch = epoch
         self._config = config
         self._tracked_max = tracked_max
-        self._unsaved = UnsavedChanges(floor, chunks, retries)
+        self._unsaved = UnsavedChanges(floor, chunks, retries, reasons)
         self.settled = self._unsaved.settled
         self.frontier = self.settled.next_open(floor)
         self.leased = 0
@@ -115,7 +128,7 @@ class Dispatcher:
             if graceful:
                 self._release(message)
             else:
-                self._fail(message, 0)
+                self._fail(message, 0, CONNECTION_LOST)
                 message.token = 0
         self.revoked = [each for each in self.revoked if each.consumer != name]
 
@@ -199,9 +212,8 @@ class Dispatcher:
         if message.state is LEASED:
             self._end_lease(message)
         del self._messages[offset]
-        self._unsaved.failed.pop(offset, None)
         if message.attempts:
-            self._unsaved.forgotten.append(offset)
+            self._unsaved.forget_retry(offset)
         self._unsaved.void(offset, offset + 1)
         if message.key is not None:
             self.schedule.schedule_key(message.key)
@@ -239,7 +251,7 @@ class Dispatcher:
                 return
         attempts = 0
         if unsaved.retries and offset in unsaved.retries:
-            attempts, later = unsaved.retries.pop(offset)
+            attempts, later, _ = unsaved.retries.pop(offset)
             not_before = max(not_before, later)
         message = self._messages[offset] = TrackedMessage(offset, key, size, not_before, attempts)
         if key is None or not key.waiting:
@@ -372,14 +384,16 @@ class Dispatcher:
                 self._settle(self._messages[earlier], ACKED)
         return OK
 
-    def nack(self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None = None) -> AckResult:
+    def nack(
+        self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None = None, reason: str = ""
+    ) -> AckResult:
         message = self._find_delivered(offset, epoch, token)
         if isinstance(message, AckResult):
             return message
         if message.state is not LEASED:
             return AckResult.STALE
         self.schedule.now = max(self.schedule.now, now)
-        self._fail(message, delay_ms)
+        self._fail(message, delay_ms, reason)
         return OK
 
     def extend(self, offset: int, epoch: int, token: int, now: int, by_ms: int) -> AckResult:
@@ -408,8 +422,7 @@ class Dispatcher:
         if message is None or message.not_before < NEVER or message.state is not READY:
             return False
         message.attempts = message.not_before = 0
-        unsaved.failed.pop(offset, None)
-        unsaved.forgotten.append(offset)
+        unsaved.forget_retry(offset)
         if message.key is None:
             heapq.heappush(self.schedule.unordered, offset)
         else:
@@ -445,7 +458,7 @@ class Dispatcher:
                 continue
             if message.consumer is not None:
                 silent.append(message.consumer)
-            self._fail(message, None)
+            self._fail(message, None, ACK_TIMEOUT)
         silent += [each for each in self.consumers.by_name.values() if schedule.is_starving(each)]
         self.consumers.suspend(silent)
 
@@ -455,6 +468,22 @@ class Dispatcher:
         times = [schedule.starving_until(each) for each in self.consumers.by_name.values() if each.queue]
         times += [self._deadlines.next(), schedule.due[0][0] if schedule.due else None]
         return min((time for time in times if time is not None), default=None)
+
+    def failing(self, count: int) -> list[FailingMessage]:
+        """The first messages that have failed and are not settled, whether they are tracked or not."""
+        return [self._failing(offset) for offset in self._unsaved.reasons.first(count)]
+
+    def _failing(self, offset: int) -> FailingMessage:
+        message, reasons = self._messages.get(offset), self._unsaved.reasons.of(offset)
+        if message is None:
+            attempts, not_before, _ = self._unsaved.retries[offset]
+        else:
+            attempts, not_before = message.attempts, message.not_before
+        if message is not None and message.state is not READY:
+            why = "leased" if message.state is LEASED else "settling"
+            return FailingMessage(offset, attempts, why, 0, reasons)
+        why, until = waits_for(not_before, self.schedule.now)
+        return FailingMessage(offset, attempts, why, until, reasons)
 
     # -- commits ----------------------------------------------------------------------------------------------
 
@@ -497,11 +526,12 @@ class Dispatcher:
         message.token = 0
         self.schedule.wait(message)
 
-    def _fail(self, message: TrackedMessage, delay_ms: int | None) -> None:
+    def _fail(self, message: TrackedMessage, delay_ms: int | None, reason: str) -> None:
         """End the lease and charge an attempt. Without a delay, the configured backoff applies."""
         config = self._config
         self._end_lease(message)
         message.attempts += 1
+        self._unsaved.reasons.add(message.offset, reason)
         if message.attempts < config.attempts_max:
             delay = config.backoff(message.attempts, message.offset) if delay_ms is None else delay_ms
             self._retry(message, self.schedule.now + delay)

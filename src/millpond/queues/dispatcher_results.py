@@ -53,15 +53,30 @@ class KeyStatus(NamedTuple):
     until: int
 
 
+class FailingMessage(NamedTuple):
+    """A message that has failed and is not settled: what it waits for (one of: ready, leased, delayed, blocked,
+    settling), and until when (0 if it does not wait for a time)."""
+
+    offset: int
+    attempts: int
+    why: str
+    until: int
+    reasons: tuple[str, ...]
+
+
 class Retry(NamedTuple):
     attempts: int
     not_before: int
+    reasons: tuple[str, ...] = ()
+    """Why its last deliveries failed, the oldest first."""
 
 
 class Dead(NamedTuple):
     offset: int
     attempts: int
     dropped: bool
+    reasons: tuple[str, ...] = ()
+    """As in `Retry`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,13 @@ CREDIT_MAX: Final = 1_000_000
 BYTES_CREDIT_MAX: Final = 1 << 40
 
 
+def waits_for(not_before: int, now: int) -> tuple[str, int]:
+    """What a message waits for that is not delivered, and until when; 0 if it does not wait for a time."""
+    if not_before >= NEVER:
+        return "blocked", 0
+    return ("delayed", not_before) if not_before > now else ("ready", 0)
+
+
 class LogEntry(NamedTuple):
     """What the dispatcher needs to know about a message of the log."""
 

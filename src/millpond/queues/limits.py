@@ -1,9 +1,23 @@
 """Limits of subscriptions and their consumers, except those in a subscription's config."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 KIB = 1024
 MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonLimits:
+    """Reasons of failed deliveries, per partition of a subscription."""
+
+    kept_max: int = 5
+    """Reasons kept of a message, the last ones."""
+    reason_bytes_max: int = 500
+    """Size of a reason; a longer one is cut."""
+    total_bytes_max: int = 4 * MIB
+    """Bytes of all reasons in memory. Beyond it, a message that fails keeps only its last reason, cut to
+    `crowded_bytes_max`."""
+    crowded_bytes_max: int = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +40,9 @@ class QueueLimits:
     """Tracked messages of a partition: indexed and not settled."""
     look_further_ms: int = 100
     """With a quarter of `tracked_max` tracked, the log is read further only this long after the last delivery."""
+    reasons: ReasonLimits = field(default_factory=ReasonLimits)
+    failing_shown_max: int = 1_000
+    """Failing messages per partition that the description of a subscription lists."""
     delay_ms_max: int = 30 * 24 * 3_600_000
     """The longest delay that a message or a nack may request."""
     extend_ms_max: int = 12 * 3_600_000

@@ -63,6 +63,7 @@ class PartitionQueue:
             retries={offset: Retry(*retry) for offset, retry in loaded.retries.items()},
             log_start=log.partition(self.topic_partition).log_start,
             tracked_max=limits.tracked_max,
+            reasons=limits.reasons,
         )
         self._log = log
         self._now = now

@@ -163,9 +163,12 @@ class PullConsumers:
         return await self._acknowledge(name, ack_ids, lambda attachment, ids: attachment.ack(ids))
 
     async def nack(
-        self, name: PullerName, ack_ids: Sequence[str], delay_ms: int | None = None
+        self, name: PullerName, ack_ids: Sequence[str], delay_ms: int | None = None, reason: str = ""
     ) -> list[AckResult]:
-        return await self._acknowledge(name, ack_ids, lambda attachment, ids: attachment.nack(ids, delay_ms))
+        """The reason applies to each of them."""
+        return await self._acknowledge(
+            name, ack_ids, lambda attachment, ids: attachment.nack(ids, delay_ms, reason)
+        )
 
     async def extend(self, name: PullerName, ack_ids: Sequence[str], by_ms: int) -> list[AckResult]:
         puller = self._known(name)

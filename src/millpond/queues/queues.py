@@ -158,16 +158,21 @@ class Queues:
                 self._copy_body,
             )
 
-    async def describe(self, topic: str, name: str, keys_max: int = 10) -> SubscriptionStatus:
+    async def describe(
+        self, topic: str, name: str, keys_max: int = 10, failing_max: int = 10
+    ) -> SubscriptionStatus:
+        failing_max = min(failing_max, self._limits.failing_shown_max)
         subscription = await self.find(topic, name)
-        stored = await self._log.read(lambda tx: read_stored(tx, subscription))
+        stored = await self._log.read(lambda tx: read_stored(tx, subscription, failing_max))
         queues = [
             queue
             for active in self._active_subscriptions.of(subscription.id)
             for queue in active.open_queues()
         ]
         active_queues = {(queue.state_key.member, queue.state_key.partition): queue for queue in queues}
-        statuses = partition_statuses(stored, active_queues, keys_max)
+        statuses = partition_statuses(
+            stored, active_queues, keys_max=keys_max, failing_max=failing_max, now=self.now()
+        )
         return SubscriptionStatus(
             subscription,
             topic,

@@ -1,16 +1,18 @@
 """Describes the state of a subscription: what is settled, what is in flight, which keys are stuck and why."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millpond.catalog import partitions
 from millpond.catalog import subscriptions as catalog
 from millpond.catalog.database import CatalogTransaction
-from millpond.catalog.subscriptions import StoredSubscription
-from millpond.queues.dispatcher_results import KeyStatus
+from millpond.catalog.subscriptions import StoredRetry, StoredSubscription
+from millpond.queues.dispatcher_results import FailingMessage, KeyStatus
+from millpond.queues.dispatcher_state import waits_for
 from millpond.queues.partition_queue import PartitionQueue
 
 NO_KEYS: Sequence[KeyStatus] = ()
+NO_FAILING: Sequence[FailingMessage] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class PartitionStatus:
     oldest_age_ms: int = 0
     """Age of the first message that is not settled."""
     keys: Sequence[KeyStatus] = NO_KEYS
+    failing: Sequence[FailingMessage] = NO_FAILING
+    """The first messages that have failed and are not settled; as stored if the partition is not active here."""
 
     @property
     def backlog(self) -> int:
@@ -66,20 +70,27 @@ class StoredStatus:
     settled_above: dict[tuple[str, int], int]
     ends: dict[int, int]
     dead_letters_waiting: int
+    retries: Mapping[tuple[str, int], Mapping[int, StoredRetry]]
 
 
-def read_stored(tx: CatalogTransaction, subscription: StoredSubscription) -> StoredStatus:
+def read_stored(tx: CatalogTransaction, subscription: StoredSubscription, failing_max: int) -> StoredStatus:
     rows = partitions.of_topic(tx, subscription.topic_id)
     return StoredStatus(
         catalog.floors(tx, subscription.id),
         catalog.settled_above_floors(tx, subscription.id),
         {row.topic_partition.partition: row.end_offset for row in rows},
         catalog.dead_letters_waiting(tx, subscription.id),
+        catalog.first_retries(tx, subscription.id, failing_max),
     )
 
 
 def partition_statuses(
-    stored: StoredStatus, active_queues: dict[tuple[str, int], PartitionQueue], keys_max: int
+    stored: StoredStatus,
+    active_queues: dict[tuple[str, int], PartitionQueue],
+    *,
+    keys_max: int,
+    failing_max: int,
+    now: int,
 ) -> list[PartitionStatus]:
     known = dict.fromkeys((("", partition) for partition in stored.ends), 0) | stored.floors
     statuses = []
@@ -88,11 +99,19 @@ def partition_statuses(
         queue = active_queues.get((member, partition))
         above = stored.settled_above.get((member, partition), 0)
         if queue is None:
+            retries = stored.retries.get((member, partition), {})
             statuses.append(
-                PartitionStatus(partition, member, floor, end, settled_above_floor=min(above, end - floor))
+                PartitionStatus(
+                    partition,
+                    member,
+                    floor,
+                    end,
+                    settled_above_floor=min(above, end - floor),
+                    failing=[_stored_failure(offset, retry, now) for offset, retry in retries.items()],
+                )
             )
         else:
-            statuses.append(_active_partition(queue, end, keys_max))
+            statuses.append(_active_partition(queue, end, keys_max, failing_max))
     return statuses
 
 
@@ -115,7 +134,12 @@ def consumer_statuses(queues: Sequence[PartitionQueue]) -> list[ConsumerStatus]:
     return [found[name] for name in sorted(found)]
 
 
-def _active_partition(queue: PartitionQueue, end: int, keys_max: int) -> PartitionStatus:
+def _stored_failure(offset: int, retry: StoredRetry, now: int) -> FailingMessage:
+    attempts, not_before, reasons = retry
+    return FailingMessage(offset, attempts, *waits_for(not_before, now), reasons)
+
+
+def _active_partition(queue: PartitionQueue, end: int, keys_max: int, failing_max: int) -> PartitionStatus:
     dispatcher = queue.dispatcher
     settled = dispatcher.settled
     return PartitionStatus(
@@ -129,4 +153,5 @@ def _active_partition(queue: PartitionQueue, end: int, keys_max: int) -> Partiti
         tracked=dispatcher.tracked,
         settled_above_floor=settled.above_floor,
         keys=dispatcher.schedule.waiting_keys(keys_max),
+        failing=dispatcher.failing(failing_max),
     )

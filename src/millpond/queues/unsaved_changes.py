@@ -7,11 +7,19 @@ from collections.abc import Mapping
 
 from millpond.queues.dispatcher_results import Dead, Retry, StateChanges
 from millpond.queues.dispatcher_state import ACKED, SETTLING, SettleReason, TrackedMessage
+from millpond.queues.failure_reasons import FailureReasons
+from millpond.queues.limits import ReasonLimits
 from millpond.queues.settled_offsets import OffsetRange, SettledOffsets
 
 
 class UnsavedChanges:
-    def __init__(self, floor: int, chunks: Mapping[int, bytes] | None, retries: Mapping[int, Retry] | None):
+    def __init__(
+        self,
+        floor: int,
+        chunks: Mapping[int, bytes] | None,
+        retries: Mapping[int, Retry] | None,
+        reasons: ReasonLimits,
+    ) -> None:
         self.settled = SettledOffsets(floor, chunks)
         self.retries = dict(retries or {})
         """Retries of messages that are not tracked yet."""
@@ -19,18 +27,22 @@ class UnsavedChanges:
         """Messages that are SETTLING and in no commit yet."""
         self.failed: dict[int, TrackedMessage] = {}
         """Messages whose attempts or delay have changed since the last commit."""
-        self.forgotten: list[int] = []
+        self.reasons = FailureReasons(reasons, self.retries)
+        self._forgotten: list[int] = []
         """Offsets whose stored retry is to be removed."""
         self._voids: list[OffsetRange] = []
         self._batch: StateChanges | None = None
 
     @property
     def is_dirty(self) -> bool:
-        return bool(self._batch or self.decided or self.failed or self._voids or self.forgotten)
+        return bool(self._batch or self.decided or self.failed or self._voids or self._forgotten)
 
     def forget_retry(self, offset: int) -> None:
-        del self.retries[offset]
-        self.forgotten.append(offset)
+        """Remove the stored retry and the reasons of a message, tracked or not."""
+        self.retries.pop(offset, None)
+        self.failed.pop(offset, None)
+        self.reasons.forget(offset)
+        self._forgotten.append(offset)
 
     def void(self, start: int, end: int) -> None:
         """Settle these offsets as void: they are not messages, or are gone from the log."""
@@ -50,9 +62,9 @@ class UnsavedChanges:
             decided, self.decided = self.decided, []
             failed, self.failed = self.failed, {}
             voids, self._voids = self._voids, []
-            forgotten, self.forgotten = self.forgotten, []
+            forgotten, self._forgotten = self._forgotten, []
             retries = {
-                offset: Retry(message.attempts, message.not_before)
+                offset: Retry(message.attempts, message.not_before, self.reasons.of(offset))
                 for offset, message in failed.items()
                 if message.state is not SETTLING
             }
@@ -61,14 +73,17 @@ class UnsavedChanges:
                 settled=self.settled.plan([message.offset for message in decided], voids),
                 retries=retries,
                 forgotten=[offset for offset in forgotten if offset not in retries],
-                dead=[
-                    Dead(message.offset, message.attempts, message.settle_reason is SettleReason.DROPPED)
-                    for message in decided
-                    if message.settle_reason is not ACKED
-                ],
+                dead=[self._dead(message) for message in decided if message.settle_reason is not ACKED],
                 messages=decided,
             )
+            for message in decided:
+                if message.attempts:
+                    self.reasons.forget(message.offset)
         return self._batch
+
+    def _dead(self, message: TrackedMessage) -> Dead:
+        offset, is_dropped = message.offset, message.settle_reason is SettleReason.DROPPED
+        return Dead(offset, message.attempts, is_dropped, self.reasons.of(offset))
 
     def end(self) -> StateChanges:
         """The changes that `begin` returned are durable."""

@@ -119,14 +119,16 @@ class ListSubscriptionsResponse(_message.Message):
     def __init__(self, subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ...) -> None: ...
 
 class DescribeSubscriptionRequest(_message.Message):
-    __slots__ = ("topic", "name", "keys_max")
+    __slots__ = ("topic", "name", "keys_max", "failing_max")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     KEYS_MAX_FIELD_NUMBER: _ClassVar[int]
+    FAILING_MAX_FIELD_NUMBER: _ClassVar[int]
     topic: str
     name: str
     keys_max: int
-    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., keys_max: _Optional[int] = ...) -> None: ...
+    failing_max: int
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., keys_max: _Optional[int] = ..., failing_max: _Optional[int] = ...) -> None: ...
 
 class SubscriptionState(_message.Message):
     __slots__ = ("subscription", "partitions", "consumers", "dead_letter_topic", "dead_letters_waiting")
@@ -143,7 +145,7 @@ class SubscriptionState(_message.Message):
     def __init__(self, subscription: _Optional[_Union[Subscription, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[PartitionState, _Mapping]]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerState, _Mapping]]] = ..., dead_letter_topic: _Optional[str] = ..., dead_letters_waiting: _Optional[int] = ...) -> None: ...
 
 class PartitionState(_message.Message):
-    __slots__ = ("partition", "member", "floor", "next", "backlog", "at_work", "leased", "delayed", "tracked", "oldest_unsettled_age_ms", "keys")
+    __slots__ = ("partition", "member", "floor", "next", "backlog", "at_work", "leased", "delayed", "tracked", "oldest_unsettled_age_ms", "keys", "failing")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +157,7 @@ class PartitionState(_message.Message):
     TRACKED_FIELD_NUMBER: _ClassVar[int]
     OLDEST_UNSETTLED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
     partition: int
     member: str
     floor: int
@@ -166,7 +169,22 @@ class PartitionState(_message.Message):
     tracked: int
     oldest_unsettled_age_ms: int
     keys: _containers.RepeatedCompositeFieldContainer[KeyState]
-    def __init__(self, partition: _Optional[int] = ..., member: _Optional[str] = ..., floor: _Optional[int] = ..., next: _Optional[int] = ..., backlog: _Optional[int] = ..., at_work: _Optional[bool] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., tracked: _Optional[int] = ..., oldest_unsettled_age_ms: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyState, _Mapping]]] = ...) -> None: ...
+    failing: _containers.RepeatedCompositeFieldContainer[FailingMessage]
+    def __init__(self, partition: _Optional[int] = ..., member: _Optional[str] = ..., floor: _Optional[int] = ..., next: _Optional[int] = ..., backlog: _Optional[int] = ..., at_work: _Optional[bool] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., tracked: _Optional[int] = ..., oldest_unsettled_age_ms: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyState, _Mapping]]] = ..., failing: _Optional[_Iterable[_Union[FailingMessage, _Mapping]]] = ...) -> None: ...
+
+class FailingMessage(_message.Message):
+    __slots__ = ("number", "attempts", "reasons", "why", "until_ms")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    attempts: int
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    why: str
+    until_ms: int
+    def __init__(self, number: _Optional[int] = ..., attempts: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ..., until_ms: _Optional[int] = ...) -> None: ...
 
 class KeyState(_message.Message):
     __slots__ = ("key_hash", "number", "waiting", "why", "consumer", "until_ms")
@@ -285,7 +303,7 @@ class Credit(_message.Message):
     def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class Answers(_message.Message):
-    __slots__ = ("request", "acks", "cumulative", "nacks", "nack_delay_ms", "extends", "extend_ms")
+    __slots__ = ("request", "acks", "cumulative", "nacks", "nack_delay_ms", "extends", "extend_ms", "nack_reasons")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
     CUMULATIVE_FIELD_NUMBER: _ClassVar[int]
@@ -293,6 +311,7 @@ class Answers(_message.Message):
     NACK_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     EXTENDS_FIELD_NUMBER: _ClassVar[int]
     EXTEND_MS_FIELD_NUMBER: _ClassVar[int]
+    NACK_REASONS_FIELD_NUMBER: _ClassVar[int]
     request: int
     acks: _containers.RepeatedScalarFieldContainer[bytes]
     cumulative: bool
@@ -300,7 +319,8 @@ class Answers(_message.Message):
     nack_delay_ms: int
     extends: _containers.RepeatedScalarFieldContainer[bytes]
     extend_ms: int
-    def __init__(self, request: _Optional[int] = ..., acks: _Optional[_Iterable[bytes]] = ..., cumulative: _Optional[bool] = ..., nacks: _Optional[_Iterable[bytes]] = ..., nack_delay_ms: _Optional[int] = ..., extends: _Optional[_Iterable[bytes]] = ..., extend_ms: _Optional[int] = ...) -> None: ...
+    nack_reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request: _Optional[int] = ..., acks: _Optional[_Iterable[bytes]] = ..., cumulative: _Optional[bool] = ..., nacks: _Optional[_Iterable[bytes]] = ..., nack_delay_ms: _Optional[int] = ..., extends: _Optional[_Iterable[bytes]] = ..., extend_ms: _Optional[int] = ..., nack_reasons: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Flow(_message.Message):
     __slots__ = ("paused",)

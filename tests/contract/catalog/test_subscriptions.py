@@ -83,20 +83,48 @@ def test_only_the_owner_of_a_partition_may_take_it(catalog, subscription):
 
 def test_what_is_saved_is_loaded_and_saving_it_again_changes_nothing(catalog, subscription):
     epoch = take(catalog, subscription)
-    first = save(subscription, epoch, 12, chunks={0: BITS, 3: FULL_CHUNK}, retries={14: (2, 500)})
+    first = save(
+        subscription, epoch, 12, chunks={0: BITS, 3: FULL_CHUNK}, retries={14: (2, 500, ("bad", "“worse”"))}
+    )
     for _ in range(2):
         assert catalog.write(subscriptions.save, [first]) == [True]
-        assert load(catalog, subscription) == Loaded(1, 12, {0: BITS, 3: FULL_CHUNK}, {14: (2, 500)})
-    second = save(subscription, epoch, 9000, removed_chunks=(0,), removed_retries=(14,), retries={15: (1, 0)})
+        assert load(catalog, subscription) == Loaded(
+            1, 12, {0: BITS, 3: FULL_CHUNK}, {14: (2, 500, ("bad", "“worse”"))}
+        )
+    second = save(
+        subscription, epoch, 9000, removed_chunks=(0,), removed_retries=(14,), retries={15: (1, 0, ())}
+    )
     assert catalog.write(subscriptions.save, [second]) == [True]
-    assert load(catalog, subscription) == Loaded(1, 9000, {3: FULL_CHUNK}, {15: (1, 0)})
+    assert load(catalog, subscription) == Loaded(1, 9000, {3: FULL_CHUNK}, {15: (1, 0, ())})
+
+
+def test_later_reasons_replace_earlier_ones(catalog, subscription):
+    epoch = take(catalog, subscription)
+    for reasons in (("bad",), ("bad", 'a "quoted" \\ one'), ()):
+        failed = save(subscription, epoch, retries={14: (len(reasons), 5, reasons)})
+        assert catalog.write(subscriptions.save, [failed]) == [True]
+        assert load(catalog, subscription).retries == {14: (len(reasons), 5, reasons)}
+
+
+def test_the_first_retries_of_each_partition_are_listed(catalog, topic, subscription):
+    for partition, offsets in ((0, (14, 12, 13)), (1, (25,))):
+        retries = {offset: (1, 5, (f"reason {offset}",)) for offset in offsets}
+        epoch = take(catalog, subscription, partition)
+        catalog.write(subscriptions.save, [save(subscription, epoch, partition=partition, retries=retries)])
+    another = create(catalog, topic, "shipping")
+    epoch = take(catalog, another)
+    catalog.write(subscriptions.save, [save(another, epoch, retries={11: (9, 9, ())})])
+    assert catalog.read(subscriptions.first_retries, subscription.id, 2) == {
+        ("", 0): {12: (1, 5, ("reason 12",)), 13: (1, 5, ("reason 13",))},
+        ("", 1): {25: (1, 5, ("reason 25",))},
+    }
 
 
 def test_a_former_dispatcher_saves_nothing_and_its_neighbours_are_saved(catalog, subscription):
     old, other = take(catalog, subscription), take(catalog, subscription, 1)
     take(catalog, subscription)
     stale = save(
-        subscription, old, 99, chunks={0: BITS}, retries={14: (2, 5)}, dead=[letter(subscription, 11)]
+        subscription, old, 99, chunks={0: BITS}, retries={14: (2, 5, ())}, dead=[letter(subscription, 11)]
     )
     fresh = save(subscription, other, 25, partition=1)
     assert catalog.write(subscriptions.save, [stale, fresh]) == [False, True]
@@ -122,7 +150,9 @@ def test_a_partition_that_was_added_later_begins_at_its_start(catalog, topic, su
 
 def test_a_reset_fences_whoever_was_at_work_and_forgets_what_was_done(catalog, subscription):
     epoch = take(catalog, subscription)
-    catalog.write(subscriptions.save, [save(subscription, epoch, 12, chunks={0: BITS}, retries={14: (1, 0)})])
+    catalog.write(
+        subscriptions.save, [save(subscription, epoch, 12, chunks={0: BITS}, retries={14: (1, 0, ("bad",))})]
+    )
     catalog.write(subscriptions.reset, subscription, {0: 3, 1: 4}, ["anna"])
     assert catalog.write(subscriptions.save, [save(subscription, epoch, 30)]) == [False]
     assert load(catalog, subscription) == Loaded(2, 3, {}, {})
@@ -142,7 +172,7 @@ def test_an_altered_config_is_another_version(catalog, subscription):
 def test_a_deleted_subscription_is_gone_but_not_its_dead_letters(catalog, subscription):
     epoch = take(catalog, subscription)
     kept = letter(subscription, 11)
-    everything = save(subscription, epoch, 12, chunks={0: BITS}, retries={14: (1, 0)}, dead=[kept])
+    everything = save(subscription, epoch, 12, chunks={0: BITS}, retries={14: (1, 0, ("bad",))}, dead=[kept])
     catalog.write(subscriptions.save, [everything])
     catalog.write(subscriptions.delete, subscription)
     for table in ("subscription_state", "subscription_chunks", "subscription_retries"):
@@ -156,7 +186,9 @@ def test_a_deleted_subscription_is_gone_but_not_its_dead_letters(catalog, subscr
 
 def test_subscriptions_go_with_their_topic(catalog, topic, subscription):
     epoch = take(catalog, subscription)
-    catalog.write(subscriptions.save, [save(subscription, epoch, 12, chunks={0: BITS}, retries={14: (1, 0)})])
+    catalog.write(
+        subscriptions.save, [save(subscription, epoch, 12, chunks={0: BITS}, retries={14: (1, 0, ("bad",))})]
+    )
     catalog.write(topics.delete, "orders", now_ms=catalog.now)
     assert catalog.read(subscriptions.all_subscriptions) == []
     assert catalog.rows("SELECT * FROM subscription_chunks") == []

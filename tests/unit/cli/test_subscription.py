@@ -88,9 +88,13 @@ def test_what_is_given_back_or_refused_comes_again(millpond, topic):
     take = ("consume", topic, "--subscription", "s", "--count", "1", *WAIT, "--json")
     assert [each["retry_count"] for each in lines(millpond(*take, "--answer", "none"))] == [0]
     assert [each["retry_count"] for each in lines(millpond(*take, "--answer", "nack"))] == [0]
-    assert [each["retry_count"] for each in lines(millpond(*take, "--answer", "nack"))] == [1]
+    refused = millpond(*take, "--answer", "nack", "--reason", "not today")
+    assert [each["retry_count"] for each in lines(refused)] == [1]
     dead = until(lambda: millpond.inside("consume", f"{topic}.s.dead").out)
     assert dead == b"poison\n"
+    [letter] = lines(millpond.inside("consume", f"{topic}.s.dead", "--json"))
+    headers = {each["name"]: each["value"] for each in letter["headers"]}
+    assert headers["millpond-last-reason"] == "not today"
     redriven = millpond.inside("subscription", "redrive", topic, "s")
     assert redriven.out.decode() == f"sent 1 dead letter back to {topic}\n"
     assert [(each["number"], each["retry_count"]) for each in lines(millpond(*take))] == [(2, 0)]
@@ -102,9 +106,23 @@ def test_blocked_messages_are_named_and_let_go(millpond, topic):
         *("subscription", "create", topic, "s", "--mode", "key_shared", "--on-exhausted", "block"),
         *("--attempts", "1"),
     )
-    millpond("consume", topic, "--subscription", "s", "--count", "1", *WAIT, "--answer", "nack")
+    reason = ("--answer", "nack", "--reason", "it is poison")
+    millpond("consume", topic, "--subscription", "s", "--count", "1", *WAIT, *reason)
+    described = ("subscription", "describe", topic, "s")
+    [failing] = millpond.inside(*described, "--json").json["partitions"][0]["failing"]
+    assert failing == {
+        "number": 1,
+        "attempts": 1,
+        "reasons": ["it is poison"],
+        "why": "blocked",
+        "until_ms": 0,
+    }
+    table = millpond.inside(*described).lines[-2:]
+    assert [line.split() for line in table] == [
+        ["PARTITION", "FAILING", "ATTEMPTS", "NOW", "UNTIL", "LAST", "REASON"],
+        ["0", "1", "1", "blocked", "it", "is", "poison"],
+    ]
     with millpond.started("consume", topic, "--subscription", "s", "--follow") as consumer:
-        described = ("subscription", "describe", topic, "s")
         keys = until(lambda: millpond.inside(*described, "--json").json["partitions"][0]["keys"])
         assert [(each["number"], each["why"]) for each in keys] == [(1, "blocked")]
         assert "blocked" in millpond.inside(*described).out.decode()
@@ -149,11 +167,14 @@ def test_options_that_do_not_go_together(millpond, topic):
         ["--subscription", "s", "--from", "oldest"],
         ["--subscription", "s", "--partition", "0"],
         ["--answer", "nack"],
+        ["--reason", "bad"],
         ["--consumer", "c"],
         ["--wait", "1"],
     ):
         done = millpond.inside("consume", topic, *arguments)
         assert (done.code, "--subscription" in done.err) == (2, True), done.err
+    done = millpond.inside("consume", topic, "--subscription", "s", "--reason", "bad")
+    assert (done.code, "--answer nack" in done.err) == (2, True), done.err
 
 
 def test_a_config_is_shown_in_one_order_with_numbers_as_numbers(millpond, topic):

@@ -11,6 +11,7 @@ from millpond.client.outbox import (
     ACK_REQUESTS_IN_FLIGHT_MAX,
     ANSWERS_MAX,
     LATE_S,
+    REASON_CHARACTERS_MAX,
     REQUESTS_IN_FLIGHT_MAX,
     REQUESTS_IN_FLIGHT_WHEN_LATE_MAX,
     Outbox,
@@ -30,8 +31,8 @@ class Clock:
         return self.now
 
 
-def add(outbox, kind, number, ms=None, partition=0):
-    item = OutboxItem(kind, delivery(LINK, number, partition=partition), Acknowledgement(), ms)
+def add(outbox, kind, number, ms=None, partition=0, reason=""):
+    item = OutboxItem(kind, delivery(LINK, number, partition=partition), Acknowledgement(), ms, reason)
     outbox.add(item)
     return item
 
@@ -60,6 +61,21 @@ def test_a_nack_without_a_delay_is_left_to_the_broker():
     outbox = Outbox(Clock())
     add(outbox, AckAction.NACK, 1)
     assert not outbox.next_request().HasField("nack_delay_ms")
+
+
+def test_nacks_with_reasons_go_in_one_request_unless_it_becomes_large():
+    outbox = Outbox(Clock())
+    for number in (1, 2):
+        add(outbox, AckAction.NACK, number)
+    assert not outbox.next_request().nack_reasons
+    for number, reason in ((3, ""), (4, "bad"), (5, "worse")):
+        add(outbox, AckAction.NACK, number, reason=reason)
+    request = outbox.next_request()
+    assert (request.nacks, request.nack_reasons) == (ids(3, 4, 5), ["", "bad", "worse"])
+    half = "x" * (REASON_CHARACTERS_MAX // 2)
+    for number in (6, 7, 8):
+        add(outbox, AckAction.NACK, number, reason=half)
+    assert [outbox.next_request().nacks for _ in range(2)] == [ids(6, 7), ids(8)]
 
 
 def test_different_delays_need_different_requests_and_keep_their_order():

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from millpond.testing import running_broker
 GUIDE = (Path(__file__).parents[3] / "docs" / "how-to" / "queue.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", GUIDE, re.DOTALL)
 LINES = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
-PULL, ANSWER = (each for each in LINES if "curl" in each)
+PULL, ANSWER, NACK = (each for each in LINES if "curl" in each)
 
 
 async def run(*command, **options):
@@ -47,16 +48,18 @@ async def test_the_lines_with_curl(tmp_path):
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
     async with running_broker(http=True) as broker:
-        await broker.produce("orders", b"x")
+        await broker.produce("orders", b"x", b"y")
 
         async def sh(lines, **environment):
             lines = lines.replace("127.0.0.1:8000", broker.listeners["http"]).replace("curl ", "curl -sSf ")
             return await run("sh", "-e", "-c", lines, env={"PATH": "/usr/bin:/bin", **environment})
 
         pulled = (await sh(PULL)).partition("}}")[2]
-        [delivery] = json.loads(pulled)["deliveries"]
-        answered = await sh(ANSWER, ACK_ID=delivery["ack_id"])
-    assert answered.count('"result":"ok"') == 2
+        first, second = json.loads(pulled)["deliveries"]
+        answered = await sh(ANSWER, ACK_ID=first["ack_id"]) + await sh(NACK, ACK_ID=second["ack_id"])
+        [partition] = (await broker.queues.describe("orders", "audit")).partitions
+    assert answered.count('"result":"ok"') == 3
+    assert [each.reasons for each in partition.failing] == [("no such customer",)]
 
 
 def test_the_commands_have_the_options_that_are_shown():
@@ -64,7 +67,7 @@ def test_the_commands_have_the_options_that_are_shown():
     shown = re.findall(r"^millpond (?!topic)([^\n#]+)", "\n".join(LINES), re.MULTILINE)
     assert len(shown) >= 9
     for line in shown:
-        words = line.split()
+        words = shlex.split(line)
         command, context = cli, cli.make_context("millpond", words.copy(), resilient_parsing=True)
         while hasattr(command, "get_command"):
             command = command.get_command(context, words.pop(0))

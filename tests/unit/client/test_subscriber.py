@@ -338,6 +338,36 @@ async def test_a_handler_may_answer_itself_and_need_not_be_async(setting):
     assert counts == [0, 1, 2]
 
 
+async def test_what_a_handler_raises_is_the_reason(setting):
+    """So is what it says itself, whatever the text is."""
+
+    class Unprintable(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    await setting.broker.queues.alter("t", "s", {"attempts_max": 4, "on_exhausted": "block", "backoff_ms": 0})
+    await setting.publish((b"k", b"x"))
+    raised = [ValueError("no color\nat all"), KeyError(), Unprintable()]
+
+    async def handle(delivery):
+        if raised:
+            raise raised.pop(0)
+        delivery.nack(reason="\ud800" + "ä" * 2_000)
+        closing.append(asyncio.ensure_future(subscriber.close()))
+
+    closing = []
+    subscriber = setting.subscriber()
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await subscriber.run(handle)
+        await asyncio.gather(*closing)
+    [failing] = [each for partition in (await setting.state()).partitions for each in partition.failing]
+    assert (failing.attempts, failing.why, failing.reasons) == (
+        4,
+        "blocked",
+        ["ValueError: no color at all", "KeyError", "Unprintable", "?" + "ä" * 248 + "…"],
+    )
+
+
 async def test_a_handler_whose_own_work_was_cancelled_has_failed_and_its_worker_goes_on(setting):
     await setting.publish((b"k", b"x"), (b"k", b"y"))
     handled = []

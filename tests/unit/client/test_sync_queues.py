@@ -152,14 +152,19 @@ def test_a_handler_that_wants_the_program_to_end_ends_run_and_its_message_is_ref
             raised.append(error.code)
 
     def leave(_):
-        raise SystemExit(3)
+        raise SystemExit("no more")
 
     with Subscriber(topic, "s", address=address) as subscriber:
         running_it = threading.Thread(target=run_it, daemon=True)
         running_it.start()
         running_it.join(WAIT_SECONDS_MAX)
-        assert raised == [3]
+        assert raised == ["no more"]
         assert subscriber.receive(WAIT_SECONDS_MAX).metadata.retry_count == 1
+        with Admin(address=address) as admin:
+            partitions = admin.describe_subscription(topic, "s", failing_max=1).partitions
+        [failing] = [each for partition in partitions for each in partition.failing]
+        assert (failing.number, failing.attempts, failing.why) == (1, 1, "leased")
+        assert failing.reasons == ["SystemExit: no more"]
 
 
 def test_several_threads_may_iterate_over_one_subscriber(address, topic):

@@ -29,6 +29,7 @@ from millpond.stubs import queue_pb2 as pb
 KEYS_DEFAULT = 10
 KEYS_MAX = 1_000
 """Maximum number of keys in a description."""
+FAILING_DEFAULT = 10
 
 
 class QueueService:
@@ -117,7 +118,10 @@ class QueueService:
         self, request: pb.DescribeSubscriptionRequest, _: Context
     ) -> pb.SubscriptionState:
         keys_max = min(request.keys_max or KEYS_DEFAULT, KEYS_MAX)
-        return subscription_state(await self._queues.describe(request.topic, request.name, keys_max))
+        failing_max = request.failing_max or FAILING_DEFAULT
+        return subscription_state(
+            await self._queues.describe(request.topic, request.name, keys_max, failing_max)
+        )
 
     # -- consumers --------------------------------------------------------------------------------------------
 

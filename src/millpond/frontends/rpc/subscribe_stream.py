@@ -291,6 +291,10 @@ class SubscribeStream:
                 raise InvalidRequest(
                     reason=f"{count} acknowledgements in one request, and {limit} are allowed"
                 )
+            if answers.nack_reasons and len(answers.nack_reasons) != len(answers.nacks):
+                raise InvalidRequest(
+                    reason=f"{len(answers.nack_reasons)} reasons for {len(answers.nacks)} nacks"
+                )
             await self._room.acquire()
             acknowledging = asyncio.create_task(self._acknowledge(answers))
             self._acknowledging.add(acknowledging)
@@ -311,6 +315,7 @@ class SubscribeStream:
             cumulative=answers.cumulative,
             delay_ms=delay_ms,
             by_ms=answers.extend_ms,
+            reasons=answers.nack_reasons,
         )
         codes = [ANSWER_OK if each is OK else ACK_RESULT_CODES[each] for each in found]
         results = pb.Results(request=answers.request, answers=codes)

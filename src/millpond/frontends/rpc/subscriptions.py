@@ -2,7 +2,7 @@
 
 from millpond.catalog.subscriptions import StoredSubscription
 from millpond.queues import ConsumerStatus, PartitionStatus, SubscriptionStatus
-from millpond.queues.dispatcher_results import KeyStatus
+from millpond.queues.dispatcher_results import FailingMessage, KeyStatus
 from millpond.queues.dispatcher_state import NEVER
 from millpond.stubs import queue_pb2 as pb
 
@@ -40,6 +40,17 @@ def _partition(each: PartitionStatus) -> pb.PartitionState:
         tracked=each.tracked,
         oldest_unsettled_age_ms=each.oldest_age_ms,
         keys=[_key(key) for key in each.keys],
+        failing=[_failing(message) for message in each.failing],
+    )
+
+
+def _failing(message: FailingMessage) -> pb.FailingMessage:
+    return pb.FailingMessage(
+        number=message.offset + 1,
+        attempts=message.attempts,
+        reasons=message.reasons,
+        why=message.why,
+        until_ms=message.until,
     )
 
 

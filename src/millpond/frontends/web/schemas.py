@@ -192,6 +192,7 @@ SubscriptionName = Annotated[
 ]
 ConsumerName = Annotated[str, Meta(min_length=1, max_length=200)]
 AckIdsJson = Annotated[list[str], Meta(min_length=1, max_length=10_000)]
+ReasonText = Annotated[str, Meta(max_length=4_000)]
 AckResultJson = Literal["ok", "stale", "unknown", "not_owner"]
 
 
@@ -266,8 +267,20 @@ class SubscriptionKeyJson(Struct, frozen=True):
     until_ms: int
 
 
+class FailingMessageJson(Struct, frozen=True):
+    """A message that has failed and is not settled: why its last deliveries failed (the oldest first), and what it
+    waits for: `ready`, `leased`, `delayed` (until `until_ms`), `blocked` or `settling`."""
+
+    offset: int
+    attempts: int
+    reasons: list[str]
+    why: str
+    until_ms: int
+
+
 class SubscriptionPartitionJson(Struct, frozen=True):
-    """Every offset below `floor` is settled. Deliveries in flight are known only if `at_work` is true."""
+    """Every offset below `floor` is settled. Deliveries in flight are known only if `at_work` is true. `failing` has
+    the first failing messages, as last stored if `at_work` is false."""
 
     partition: int
     member: str
@@ -280,6 +293,7 @@ class SubscriptionPartitionJson(Struct, frozen=True):
     tracked: int
     oldest_age_ms: int
     keys: list[SubscriptionKeyJson]
+    failing: list[FailingMessageJson]
 
 
 class SubscriptionConsumerJson(Struct, frozen=True):
@@ -362,11 +376,13 @@ class AcksJson(RequestStruct, frozen=True):
 
 
 class NacksJson(RequestStruct, frozen=True):
-    """Without a delay the messages are redelivered after the subscription's backoff."""
+    """Without a delay the messages are redelivered after the subscription's backoff. The reason says why they could
+    not be processed; it is kept as one line of at most 500 bytes."""
 
     consumer: ConsumerName
     ack_ids: AckIdsJson
     delay_ms: Millis | UnsetType = UNSET
+    reason: ReasonText = ""
 
 
 class ExtensionsJson(RequestStruct, frozen=True):

@@ -126,6 +126,40 @@ async def test_a_blocked_message_is_let_go(wire):
     assert (again.number, again.retry_count) == (1, 0)
 
 
+async def test_each_nack_has_its_own_reason_and_all_are_described(wire):
+    await produce(wire, message(b"1"), message(b"2"))
+    await subscription(wire, backoff_ms=600_000)
+    consumer = await Consuming.attached(wire, credit=10)
+    held = await consumer.deliveries(3)
+    said = {"nacks": [each.ack_id for each in held], "nack_reasons": ["one", "x" * 1_000, ""]}
+    assert await consumer.answer(**said) == [OK] * 3
+    [partition] = (await described(wire)).partitions
+    assert [(each.number, each.attempts, each.why) for each in partition.failing] == [
+        (number, 1, "delayed") for number in (1, 2, 3)
+    ]
+    assert [list(each.reasons) for each in partition.failing] == [
+        ["one"],
+        ["x" * 497 + "…"],
+        ["no reason given"],
+    ]
+    assert partition.failing[0].until_ms > 0
+    asked = pb.DescribeSubscriptionRequest(topic="t", name="s", failing_max=1)
+    [partition] = (await wire("Queue.DescribeSubscription", asked)).partitions
+    assert [each.number for each in partition.failing] == [1]
+
+
+async def test_reasons_that_do_not_fit_the_nacks_are_refused(wire):
+    await subscription(wire)
+    consumer = await Consuming.attached(wire, credit=10)
+    [held] = await consumer.deliveries(1)
+    await consumer.say(answers=pb.Answers(request=1, nacks=[held.ack_id], nack_reasons=["one", "two"]))
+    refused = await consumer.refusal()
+    assert (refused.code(), "2 reasons for 1 nacks" in refused.details()) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        True,
+    )
+
+
 async def test_dead_letters_are_sent_back(wire):
     await subscription(wire, attempts_max=1, backoff_ms=0)
     consumer = await Consuming.attached(wire, credit=10)

@@ -222,10 +222,12 @@ async def test_consumers_share_and_keys_stay_in_order(broker, subscribe, pull, t
 async def test_dead_letters_are_driven_back_and_blocked_ones_let_go(client, broker, subscribe, pull, tell):
     await subscribe(attempts_max=1)
     await broker.produce("orders", b"poison")
-    await tell("nack", await pull())
+    await tell("nack", await pull(), reason="it is\u0007 poison")
     while not (letters := await _letters(client)):
         await asyncio.sleep(0.02)
     assert letters[0]["value"] == "poison"
+    headers = {each["name"]: each["value"] for each in letters[0]["headers"]}
+    assert headers["millpond-last-reason"] == "it is poison"
     assert (await client.post(f"{NAME}/redrive", json={})).json() == {"redriven": 1}
     [again] = await pull()
     assert (again["value"], again["offset"], again["retry_count"]) == ("poison", 1, 0)
@@ -233,6 +235,9 @@ async def test_dead_letters_are_driven_back_and_blocked_ones_let_go(client, brok
     await client.patch(NAME, json={"config": {"on_exhausted": "block"}})
     await tell("nack", [again])
     assert await pull(wait_ms=0) == []
+    [partition] = (await client.get(NAME)).json()["partitions"]
+    failing = {"offset": 1, "attempts": 1, "why": "blocked", "until_ms": 0}
+    assert partition["failing"] == [{**failing, "reasons": ["no reason given"]}]
     assert (await client.post(f"{NAME}/unblock")).json() == {"unblocked": 1}
     assert [each["offset"] for each in await pull()] == [1]
 

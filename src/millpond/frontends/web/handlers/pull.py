@@ -99,7 +99,7 @@ async def nack(call: HttpCall[SubscriptionPath, NoParameters, NacksJson]) -> Ans
     asked = call.body
     name, delay_ms = _name(call.path, asked.consumer), asked.delay_ms
     results = await call.site.services.pulling.nack(
-        name, asked.ack_ids, None if delay_ms is UNSET else delay_ms
+        name, asked.ack_ids, None if delay_ms is UNSET else delay_ms, asked.reason
     )
     return _acknowledged(asked.ack_ids, results)
 

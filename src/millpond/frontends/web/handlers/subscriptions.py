@@ -14,6 +14,7 @@ from millpond.frontends.web.rights import (
     WRITE_TOPIC,
 )
 from millpond.frontends.web.schemas import (
+    FailingMessageJson,
     NewSubscriptionConfigJson,
     NewSubscriptionJson,
     RedrivenJson,
@@ -37,6 +38,7 @@ from millpond.queues.dispatcher_state import NEVER
 from millpond.security.requirements import SEPARATOR, Needs, Shows, needs
 
 KEYS_MAX = 100
+FAILING_MAX = 100
 
 
 class SubscriptionPath(RequestStruct, frozen=True):
@@ -104,9 +106,10 @@ async def list_subscriptions(call: HttpCall[TopicPath, NoParameters, None]) -> S
 async def describe_subscription(
     call: HttpCall[SubscriptionPath, NoParameters, None],
 ) -> SubscriptionDetailsJson:
-    """Describe a subscription: its config, what is settled and in flight in each partition, its consumers, and which
-    keys are blocked and why."""
-    found = await call.site.services.queues.describe(call.path.topic, call.path.subscription, KEYS_MAX)
+    """Describe a subscription: its config, what is settled and in flight in each partition, its consumers, which keys
+    are blocked and why, and which messages have failed and why."""
+    path = call.path
+    found = await call.site.services.queues.describe(path.topic, path.subscription, KEYS_MAX, FAILING_MAX)
     shown = _subscription(found.topic, found.subscription)
     return SubscriptionDetailsJson(
         topic=shown.topic,
@@ -252,5 +255,9 @@ def _partition(found: PartitionStatus) -> SubscriptionPartitionJson:
                 until_ms=0 if each.until >= NEVER else each.until,
             )
             for each in found.keys
+        ],
+        failing=[
+            FailingMessageJson(each.offset, each.attempts, list(each.reasons), each.why, each.until)
+            for each in found.failing
         ],
     )
