@@ -198,7 +198,7 @@ class Transactions:
             return 0
         since_ms = self._clock.now_ms() - self._limits.id_expiry_ms
         unused = await self._log.read(lambda tx: transactions.unused(tx, unused_since_ms=since_ms))
-        ours = [each for each in unused if self._owns(each)]
+        ours = [each for each in unused if self.coordinates(each)]
         return sum([await self._forget(transactional_id, since_ms) for transactional_id in ours])
 
     async def _abort_late(self, producer: TransactionalProducer, now_ms: int) -> bool:
@@ -219,6 +219,10 @@ class Transactions:
 
         forgotten: bool = await self._log.write(forget)
         return forgotten
+
+    def coordinates(self, transactional_id: str) -> bool:
+        """Whether this broker is the coordinator. May be called on any thread."""
+        return self._epoch_of(coordinators.shard_of(transactional_id)) is not None
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -249,10 +253,7 @@ class Transactions:
                 coordinators.lock(tx, shard)
 
     def _is_ours(self, producer: TransactionalProducer) -> bool:
-        return self._owns(producer.transactional_id)
-
-    def _owns(self, transactional_id: str) -> bool:
-        return self._epoch_of(coordinators.shard_of(transactional_id)) is not None
+        return self.coordinates(producer.transactional_id)
 
     def _hold(self, tx: CatalogTransaction, transactional_id: str) -> None:
         """Runs on the writer thread."""

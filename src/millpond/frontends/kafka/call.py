@@ -103,13 +103,15 @@ class KafkaCall(NamedTuple):
         return topics.partition(topics.with_id(TopicId(topic_id)).name if by_id else name, number)
 
     async def ensure_known(
-        self, right: Right, names: Iterable[str | None] = (), ids: Iterable[bytes] = ()
+        self, right: Right | None, names: Iterable[str | None] = (), ids: Iterable[bytes] = ()
     ) -> None:
         """Await this before looking up topics: another broker may just have created the unknown ones. Reads
-        the catalog at most once, however many topics are unknown, and not for names without the right."""
+        the catalog at most once, however many topics are unknown, and not for names without the right. Without
+        a right to check, the client may know of every topic."""
         topics = self.services.log.topics
         if any(
-            name is not None and not topics.knows(name) and self.allows(right, name) for name in names
+            name is not None and not topics.knows(name) and (right is None or self.allows(right, name))
+            for name in names
         ) or not all(topic_id == NO_UUID or topics.knows_id(TopicId(topic_id)) for topic_id in ids):
             await self.services.log.catch_up()
 

@@ -13,16 +13,20 @@ from millpond.protocol.messages import (
     offsets,
     produce,
     quotas,
+    reassignments,
     sasl,
     scram,
+    topic_partitions,
     topics,
+    transaction_admin,
     transactions,
 )
 from millpond.protocol.schema import Request
 
 _FAMILIES = (
     *(acls, api_versions, cluster, configs, fetch, group_admin, group_offsets, groups),
-    *(metadata, offsets, produce, quotas, sasl, scram, topics, transactions),
+    *(metadata, offsets, produce, quotas, reassignments, sasl, scram),
+    *(topic_partitions, topics, transaction_admin, transactions),
 )
 
 

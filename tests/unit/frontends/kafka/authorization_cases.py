@@ -20,8 +20,11 @@ from millpond.protocol.messages import (
     offsets,
     produce,
     quotas,
+    reassignments,
     scram,
+    topic_partitions,
     topics,
+    transaction_admin,
     transactions,
 )
 from millpond.records import Record, build_batch
@@ -52,7 +55,8 @@ class Case(NamedTuple):
     versions: tuple[int, int] | None = None
     """All of the request, unless given."""
     listed: str = ""
-    """The field of the response that has fewer entries without the rights, instead of an error."""
+    """The field of the response that is empty without the rights, instead of an error. A dot leads into the first entry
+    of a list."""
 
     def all_versions(self):
         first, last = self.versions or self.request.versions
@@ -534,4 +538,67 @@ CASES = [
         ((r.DESCRIBE_BROKER_CONFIGS,),),
     ),
     Case("new quotas", quotas.AlterClientQuotasRequest, alter_quotas, ((r.ALTER_BROKER_CONFIGS,),)),
+    Case(
+        "producers",
+        transaction_admin.DescribeProducersRequest,
+        lambda ids: transaction_admin.DescribeProducersRequest(
+            topics=[transaction_admin.DescribeProducersTopic(name=TOPIC, partition_indexes=[0])]
+        ),
+        ((r.READ_TOPIC,),),
+    ),
+    Case(
+        "describe transactions",
+        transaction_admin.DescribeTransactionsRequest,
+        lambda ids: transaction_admin.DescribeTransactionsRequest(transactional_ids=[ids.transaction]),
+        ((r.DESCRIBE_TRANSACTIONAL_ID,), (r.DESCRIBE_TOPIC,)),
+        listed="transaction_states.topics",
+    ),
+    Case(
+        "list transactions",
+        transaction_admin.ListTransactionsRequest,
+        lambda ids: transaction_admin.ListTransactionsRequest(state_filters=[], producer_id_filters=[]),
+        ((r.DESCRIBE_TRANSACTIONAL_ID,),),
+        listed="transaction_states",
+    ),
+    Case(
+        "partitions of a topic",
+        topic_partitions.DescribeTopicPartitionsRequest,
+        lambda ids: topic_partitions.DescribeTopicPartitionsRequest(
+            topics=[topic_partitions.DescribeTopicPartitionsTopic(name=TOPIC)]
+        ),
+        ((r.DESCRIBE_TOPIC,),),
+    ),
+    Case(
+        "partitions of all topics",
+        topic_partitions.DescribeTopicPartitionsRequest,
+        lambda ids: topic_partitions.DescribeTopicPartitionsRequest(topics=[]),
+        ((r.DESCRIBE_TOPIC,),),
+        listed="topics",
+    ),
+    Case(
+        "elections",
+        reassignments.ElectLeadersRequest,
+        lambda ids: reassignments.ElectLeadersRequest(
+            topic_partitions=[reassignments.ElectionTopic(topic=TOPIC, partitions=[0])]
+        ),
+        ((r.ALTER_CLUSTER,),),
+    ),
+    Case(
+        "reassignments",
+        reassignments.AlterPartitionReassignmentsRequest,
+        lambda ids: reassignments.AlterPartitionReassignmentsRequest(
+            topics=[
+                reassignments.ReassignableTopic(
+                    name=TOPIC, partitions=[reassignments.ReassignablePartition(partition_index=0)]
+                )
+            ]
+        ),
+        ((r.ALTER_CLUSTER,),),
+    ),
+    Case(
+        "reassignments in progress",
+        reassignments.ListPartitionReassignmentsRequest,
+        lambda ids: reassignments.ListPartitionReassignmentsRequest(topics=None),
+        ((r.DESCRIBE_CLUSTER,),),
+    ),
 ]

@@ -89,14 +89,30 @@ async def refused_versions(client, case):
     found = []
     for version in case.all_versions():
         response = await client.send(case.build(cases.Ids(client.topic_id, version)), version)
-        is_refused = not getattr(response, case.listed) if case.listed else bool(codes(response) & REFUSALS)
+        is_refused = not listed(response, case.listed) if case.listed else bool(codes(response) & REFUSALS)
         if is_refused:
             found.append(version)
     return found
 
 
+def listed(response, path):
+    """The value of the field; see `Case.listed`."""
+    for name in path.split("."):
+        response = response[0] if isinstance(response, list) else response
+        response = getattr(response, name)
+    return response
+
+
 async def prepare(client, case):
-    """A group that can be listed, and whose offsets can be deleted."""
+    """A group that can be listed, and whose offsets can be deleted; an open transaction that can be described."""
+    if case.name in ("list transactions", "describe transactions"):
+        await client.cluster.grant(*HANDLERS[24].rights, names=NAMES)
+        ids = cases.Ids(client.topic_id, 0)
+        begun = await client.send(cases.init_producer_id(ids.transaction), 0)
+        add = cases.add_partitions(ids)
+        add.v3_and_below_producer_id = begun.producer_id
+        assert codes(await client.send(add, 0)) == {0}
+        RecordingAccess.asked = set()
     if case.name in ("list groups", "offset delete"):
         await client.cluster.grant(*HANDLERS[8].rights, names=NAMES)
         commit = cases.offset_commit(cases.Ids(client.topic_id, 8))

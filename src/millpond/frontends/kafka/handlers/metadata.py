@@ -10,6 +10,7 @@ not they exist. Creating needs CREATE on the cluster or the topic.
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.leaders import Leaders
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
 from millpond.frontends.kafka.throttling import MutationQuota
@@ -27,7 +28,6 @@ from millpond.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from millpond.service import Leader
 
 BY_ID_SINCE = 12
 NO_NODE = -1
@@ -124,19 +124,18 @@ async def _find_or_create(call: KafkaCall, name: str, may_create: MutationQuota 
 
 
 def _described(call: KafkaCall, topic: Topic) -> MetadataResponseTopic:
-    reachable = {node.id for node in call.nodes()}
+    leaders = Leaders(call)
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=False,
-        partitions=[_partition(call, topic, number, reachable) for number in range(topic.partitions)],
+        partitions=[_partition(call, leaders, topic, number) for number in range(topic.partitions)],
     )
 
 
-def _partition(call: KafkaCall, topic: Topic, number: int, reachable: set[int]) -> MetadataResponsePartition:
-    """A partition has one owner, which is its only replica: the store keeps the copies."""
-    leader = _leader(call, TopicPartition(topic.id, number))
-    if leader is None or leader.node_id not in reachable:
+def _partition(call: KafkaCall, leaders: Leaders, topic: Topic, number: int) -> MetadataResponsePartition:
+    leader = leaders.of(TopicPartition(topic.id, number))
+    if leader is None:
         return MetadataResponsePartition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE,
             partition_index=number,
@@ -151,12 +150,3 @@ def _partition(call: KafkaCall, topic: Topic, number: int, reachable: set[int]) 
         replica_nodes=[leader.node_id],
         isr_nodes=[leader.node_id],
     )
-
-
-def _leader(call: KafkaCall, topic_partition: TopicPartition) -> Leader | None:
-    """For partitions that this broker serves, its own state is newer than what it has read from the catalog."""
-    try:
-        return Leader(call.services.node.id, call.log.partition(topic_partition).epoch)
-    except MillpondError:
-        found = call.services.owners.leader(topic_partition)
-        return None if found is not None and found.node_id == call.services.node.id else found
