@@ -135,6 +135,11 @@ def authorizer() -> Program:
     return _compiled_when_run("Kafka's authorizer", "authorizer/Authorize.java", kafka.VERSION)
 
 
+def assignors() -> Program:
+    """Kafka's server-side assignors, which divide the partitions of groups that they are given."""
+    return _compiled_when_run("Kafka's assignors", "assignors/Assign.java", kafka.VERSION)
+
+
 def java_login(version: str = kafka.VERSION) -> Program:
     """Kafka's Java client with TLS and a login."""
     return _compiled_when_run("Kafka's Java client", "java-login/Login.java", version)

@@ -3,6 +3,8 @@ from types import MappingProxyType
 import pytest
 from tests.each import for_each
 from tests.unit.groups.consumer.assignor_model import (
+    MEDIUM,
+    SMALL,
     arbitrary,
     check,
     histories,
@@ -31,9 +33,10 @@ def test_uniform_is_the_default():
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_assignors_keep_their_promises_in_the_history_of_a_group(name):
-    for seed in range(150):
-        for group in histories(seed, ASSIGNORS[name]):
-            check(name, ASSIGNORS[name], group)
+    for sizes, seeds in ((SMALL, 150), (MEDIUM, 20)):
+        for seed in range(seeds):
+            for group in histories(seed, ASSIGNORS[name], sizes):
+                check(name, ASSIGNORS[name], group)
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
@@ -108,7 +111,8 @@ def test_range_assigns_the_same_numbers_of_topics_that_are_alike():
 
 def test_the_search_for_the_fewest_moves_agrees_with_the_formula():
     """The model's two ways of counting: only the formula can be used for larger groups."""
-    groups = [group for group in map(arbitrary, range(0, 200, 2)) if len(group.subscribed()) < 7]
+    groups = [each for each in map(arbitrary, range(0, 200, 2)) if not each.has_overlaps()]
+    groups = [group for group in groups if len(group.subscribed()) < 7]
     assert len(groups) > 30
     for group in groups:
         assert most_kept_of_all(group) == most_kept_by_formula(group)

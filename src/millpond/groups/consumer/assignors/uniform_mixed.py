@@ -4,7 +4,11 @@ to the least loaded subscribers. Then partitions of each topic move from its mos
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from millpond.groups.consumer.assignors.members import AssignableMember, TargetAssignment
+from millpond.groups.consumer.assignors.members import (
+    AssignableMember,
+    TargetAssignment,
+    subscribers_by_topic,
+)
 from millpond.model.ids import TopicId, TopicPartition
 
 ROUNDS_MAX: Final = 16
@@ -26,7 +30,7 @@ class _Balancing:
 
     def __init__(self, members: Sequence[AssignableMember], partitions: Mapping[TopicId, int]) -> None:
         self._members = members
-        self._subscribers = _subscribers(members, partitions)
+        self._subscribers = subscribers_by_topic(members, partitions)
         self._owners = {topic_id: [FREE] * partitions[topic_id] for topic_id in self._subscribers}
         self._loads = [0] * len(members)
         self._changed: set[int] = set()
@@ -80,7 +84,7 @@ class _Balancing:
         for partition, owner in enumerate(owners):
             owned.setdefault(owner, []).append(partition)
         order = self._by_load(topic_id)
-        givers = _most_loaded_first([index for index in order if index in owned], loads, owned)
+        givers = _most_loaded_first(list(order), loads, owned)
         moved = False
         for giver, taker in zip(givers, _least_loaded_first(order, loads), strict=False):
             if loads[giver] - loads[taker] <= 1:
@@ -113,25 +117,6 @@ class _Balancing:
         }
 
 
-def _subscribers(
-    members: Sequence[AssignableMember], partitions: Mapping[TopicId, int]
-) -> dict[TopicId, list[int]]:
-    """Members by topic, in order. Topics with the same subscribers share one list."""
-    with_subscription: dict[frozenset[TopicId], list[int]] = {}
-    for index, member in enumerate(members):
-        with_subscription.setdefault(member.topics, []).append(index)
-    groups_of: dict[TopicId, list[int]] = {}
-    groups = list(with_subscription.values())
-    for number, topics in enumerate(with_subscription):
-        for topic_id in topics & partitions.keys():
-            groups_of.setdefault(topic_id, []).append(number)
-    merged: dict[tuple[int, ...], list[int]] = {}
-    for numbers in map(tuple, groups_of.values()):
-        if numbers not in merged:
-            merged[numbers] = sorted(index for number in numbers for index in groups[number])
-    return {topic_id: merged[tuple(numbers)] for topic_id, numbers in groups_of.items()}
-
-
 def _least_loaded_first(order: Sequence[int], loads: Sequence[int]) -> Iterator[int]:
     """The member that is to take the next partition, for ever. `order` is by load; the caller adds what a member takes
     to its load."""
@@ -147,11 +132,18 @@ def _most_loaded_first(
     order: list[int], loads: Sequence[int], owned: Mapping[int, Sequence[int]]
 ) -> Iterator[int]:
     """The member that is to give the next partition, while there is one. `order` is by load; the caller subtracts what
-    a member gives from its load, and removes it from `owned`."""
-    most: list[int] = []
-    while order or most:
-        level = loads[most[0] if most else order[-1]]
-        while order and loads[order[-1]] == level:
-            most.append(order.pop())
-        yield from most
-        most = [index for index in most if owned[index]]
+    a member gives from its load, and removes it from `owned`. A member with nothing to give is skipped from then on,
+    and changes places with the last one: Kafka breaks ties in this way."""
+    start = end = len(order)
+    level = 0
+    while end > 0:
+        level = loads[order[start - 1]] if start == end else level - 1
+        while start > 0 and loads[order[start - 1]] == level:
+            start -= 1
+        for position in range(end - 1, start - 1, -1):
+            member = order[position]
+            if owned.get(member):
+                yield member
+            else:
+                end -= 1
+                order[position], order[end] = order[end], member
