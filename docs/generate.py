@@ -83,6 +83,12 @@ ACL_DIFFERENCES = (
 )
 """Each is a reason in `tests/peers/acl_known.py`; a test compares the two."""
 
+GROUP_DIFFERENCES = (
+    "Assignors go through members and topics by id; Kafka's coordinator does so in the order of hash maps. "
+    "`range` assigns the same partitions. `uniform` gives members as many partitions as Kafka's and moves as "
+    "many. Where subscriptions differ, ties are broken in that order, and sizes may depend on it; the "
+    "assignments are the same as Kafka's with its maps sorted by id (`tests/peers/test_assignors.py`).",
+)
 
 AUDIT_FIELDS = {
     "time": "When it happened, in UTC, with milliseconds.",
@@ -372,6 +378,10 @@ def _acls() -> Iterator[str]:
     yield "the same requests to both, and compares error codes and authorized operations. Everything that differs:"
     yield ""
     yield from (f"* {each}" for each in ACL_DIFFERENCES)
+    yield ""
+    yield "## Consumer groups: differences from Apache Kafka"
+    yield ""
+    yield from (f"* {each}" for each in GROUP_DIFFERENCES)
 
 
 def _topic_configs() -> Iterator[str]:
