@@ -31,6 +31,7 @@ from millpond.service import (
     AuditTopic,
     BrowserLogin,
     ClusterAdministration,
+    ConfigAdministration,
     MessageWriter,
     Owners,
     PayloadTransfers,
@@ -40,7 +41,15 @@ from millpond.service import (
 )
 from millpond.settings import Settings
 from millpond.storage import BrokerDisk
-from millpond.topology import DynamicConfigView, Lease, OwnedShards, Peers, RefreshRequests, TopologyView
+from millpond.topology import (
+    BrokerConfigs,
+    DynamicConfigView,
+    Lease,
+    OwnedShards,
+    Peers,
+    RefreshRequests,
+    TopologyView,
+)
 
 if TYPE_CHECKING:
     from millpond.security.oidc import IdentityProvider
@@ -99,6 +108,7 @@ class Parts:
     topic_changes: AuditedTopicChanges
     administration: Administration
     cluster: ClusterAdministration
+    config_administration: ConfigAdministration
     security: SecurityView
     topic_quotas: TopicQuotas
     audit_topic: AuditTopic | None
@@ -142,6 +152,7 @@ def build_parts(
         check_disk_space=base.disk.reserve.check if base.disk.reserve is not None else _has_space,
         full_topics=topic_quotas.full,
     )
+    broker_configs = BrokerConfigs(node_id, settings.broker_configs(), configs, log.topics)
     owned_shards = OwnedShards(base.lease, topology, session)
     maintenance = Maintenance(
         log.upkeep,
@@ -183,8 +194,7 @@ def build_parts(
         workers,
         topic_changes,
         clock=clock,
-        auto_create_topics=settings.auto_create_topics,
-        default_partitions=settings.default_partitions,
+        configs=broker_configs,
         limits=settings.service_limits(),
         payload_limits=settings.payload_limits(),
     )
@@ -264,10 +274,9 @@ def build_parts(
         payloads=payloads,
         poller=Poller(log, owners, workers, limits=settings.service_limits()),
         topic_changes=topic_changes,
-        administration=Administration(
-            log, groups, owners, topic_changes, default_partitions=settings.default_partitions
-        ),
+        administration=Administration(log, groups, owners, topic_changes, broker_configs),
         cluster=ClusterAdministration(log, topology, peers, session, audit),
+        config_administration=ConfigAdministration(log, configs, broker_configs, topology, audit),
         security=security,
         topic_quotas=topic_quotas,
         audit_topic=audit_topic,
@@ -347,6 +356,7 @@ class HasParts:
         self.topic_changes = parts.topic_changes
         self.administration = parts.administration
         self.cluster = parts.cluster
+        self.config_administration = parts.config_administration
         self.security = parts.security
         self.topic_quotas = parts.topic_quotas
         self.sessions = parts.sessions

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
+from millpond.model.broker_configs import CONNECTIONS_DEFAULT
 from millpond.model.group_configs import GroupConfigBounds
 from millpond.model.principals import Principal
 from millpond.objects.disk_reserve import RESERVE_BYTES
@@ -50,7 +50,6 @@ _MAINTENANCE = MaintenanceLimits()
 _GROUPS = GroupLimits()
 _GROUP_CONFIGS = GroupConfigBounds()
 _TRANSACTIONS = TransactionLimits()
-_KAFKA = KafkaLimits()
 _ADDRESSES = AddressLimits()
 _RPC = RpcLimits()
 _PAYLOADS = PayloadLimits()
@@ -296,7 +295,7 @@ class SettingFields:
         _TRANSACTIONS.timeout_max_ms, DURATION, "Maximum transaction timeout that a producer may request."
     )
     connections_max: int = _setting(
-        _KAFKA.connections_max, COUNT, "Maximum number of concurrent Kafka connections."
+        CONNECTIONS_DEFAULT, COUNT, "Maximum number of concurrent Kafka connections."
     )
     connections_per_address_max: int = _setting(
         _ADDRESSES.open_max, COUNT_OR_UNLIMITED, "Maximum open connections of an address; 0 is unlimited."

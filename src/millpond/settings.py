@@ -21,6 +21,7 @@ from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
+from millpond.model import broker_configs
 from millpond.model.addresses import INTERFACES, WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.group_configs import GroupConfigBounds
@@ -63,6 +64,15 @@ class Settings(SettingFields):
             "retention.ms": str(self.retention),
             "retention.bytes": str(self.retention_bytes),
             "max.message.bytes": str(self.max_message_bytes),
+        }
+
+    def broker_configs(self) -> dict[str, str]:
+        """The settings that dynamic configs of brokers override, under Kafka's names."""
+        return {
+            broker_configs.AUTO_CREATE: str(self.auto_create_topics).lower(),
+            broker_configs.DEFAULT_PARTITIONS: str(self.default_partitions),
+            broker_configs.CONNECTIONS_MAX: str(self.connections_max),
+            **{broker_configs.OF_TOPIC_CONFIGS[name]: value for name, value in self.topic_defaults().items()},
         }
 
     def log_limits(self) -> LogLimits:
@@ -147,7 +157,7 @@ class Settings(SettingFields):
         )
 
     def kafka_limits(self) -> KafkaLimits:
-        return KafkaLimits(connections_max=self.connections_max)
+        return KafkaLimits()
 
     def service_limits(self) -> ServiceLimits:
         return ServiceLimits(decompressed_bytes_max=self.log_limits().decompressed_bytes_max)

@@ -105,7 +105,7 @@ PUBLIC = {
             "AuditTopic",
             "AuditedTopicChanges",
         ),
-        *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "Leader"),
+        *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "ConfigAdministration", "Leader"),
     ],
     millpond.queues: [
         *(

@@ -11,10 +11,11 @@ from typing import Final
 
 from millpond.catalog import topology
 from millpond.catalog.database import CatalogTransaction, Row
-from millpond.model.configs import check_change, check_configs, completed
+from millpond.model.config_changes import ConfigChanges, ConfigPlan, setting
+from millpond.model.configs import check_configs, completed
 from millpond.model.errors import InvalidPartitionCount, TopicExists, UnknownTopic
 from millpond.model.ids import TopicId, check_topic_name, new_topic_id
-from millpond.model.topics import Topic, TopicConfig, check_partition_count
+from millpond.model.topics import Topic, TopicConfig, altered, check_partition_count
 
 INSERT: Final = """
     INSERT INTO topics (id, name, partitions, config, created_at) VALUES (?, ?, ?, ?, ?)
@@ -37,6 +38,7 @@ DELETE: Final = "UPDATE topics SET deleted_at = ? WHERE id = ?"
 DELETE_PARTITIONS: Final = "DELETE FROM partitions WHERE topic_id = ?"
 DELETED: Final = "SELECT id, partitions FROM topics WHERE deleted_at IS NOT NULL"
 FORGET: Final = "DELETE FROM topics WHERE id = ? AND deleted_at IS NOT NULL"
+NO_DEFAULTS: Final[Mapping[str, str]] = {}
 TABLES_BY_TOPIC: Final = (
     "producers",
     "txn_partitions",
@@ -93,14 +95,18 @@ def config(tx: CatalogTransaction, topic_id: TopicId, broker_defaults: Mapping[s
     return replace(_topic(found[0]), broker_defaults=broker_defaults).config()
 
 
-def alter_config(tx: CatalogTransaction, name: str, changes: Mapping[str, str | None]) -> Topic:
+def alter_config(tx: CatalogTransaction, name: str, changes: ConfigChanges) -> Topic:
     """Set configs. None resets a config to its default."""
-    check_configs({key: value for key, value in changes.items() if value is not None})
+    return plan_config(tx, name, setting(changes))
+
+
+def plan_config(
+    tx: CatalogTransaction, name: str, plan: ConfigPlan, broker_defaults: Mapping[str, str] = NO_DEFAULTS
+) -> Topic:
+    """Change configs as `plan` says, given those that the topic has while its row is locked."""
     topology.bump_version(tx)
     topic = _lock(tx, name)
-    merged = {**topic.overrides, **changes}
-    overrides = {key: value for key, value in merged.items() if value is not None}
-    check_change(topic.overrides, overrides)
+    overrides = altered(topic.overrides, plan, broker_defaults)
     tx.rows(SET_CONFIG, (json.dumps(overrides), topic.id))
     return Topic(topic.id, name, topic.partitions, topic.created_at, overrides)
 

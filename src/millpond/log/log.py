@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from millpond.catalog.commits import CommitOperation, Committer
 from millpond.catalog.database import CatalogTransaction, Database
+from millpond.catalog.dynamic_configs import Alteration
 from millpond.catalog.partitions import PartitionRow
 from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.appender import Appender
@@ -34,6 +35,8 @@ from millpond.log.upkeep import Upkeep
 from millpond.log.waiters import Waiters
 from millpond.log.writer import Writer
 from millpond.model.clock import Clock
+from millpond.model.config_changes import ConfigChanges, ConfigPlan, setting
+from millpond.model.dynamic_configs import ConfigResource
 from millpond.model.errors import MillpondError, Unavailable
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
@@ -45,6 +48,7 @@ from millpond.records import Buffer
 from millpond.topology import (
     CatalogView,
     ChangesInFlight,
+    DynamicConfigChanges,
     DynamicConfigView,
     Lease,
     Peers,
@@ -173,6 +177,9 @@ class Log:
         self._record_deletion = RecordDeletion(self.writer.run, self._changes_in_flight, clock)
         self._topic_changes = TopicChanges(
             self.writer.run, self.catalog_view, self.topics, peers, self._changes_in_flight, clock=clock
+        )
+        self._dynamic_config_changes = DynamicConfigChanges(
+            self.writer.run, self.catalog_view, peers, self._changes_in_flight
         )
         self.upkeep = Upkeep(
             database,
@@ -379,8 +386,16 @@ class Log:
     async def add_partitions(self, name: str, total: int) -> Topic:
         return await self._topic_changes.add_partitions(name, total)
 
-    async def alter_config(self, name: str, changes: Mapping[str, str | None]) -> Topic:
-        return await self._topic_changes.alter_config(name, changes)
+    async def alter_config(self, name: str, changes: ConfigChanges) -> Topic:
+        return await self._topic_changes.alter_config(name, setting(changes))
+
+    async def plan_config(self, name: str, plan: ConfigPlan) -> Topic:
+        """Change a topic's configs as `plan` says, given those that it has then."""
+        return await self._topic_changes.alter_config(name, plan)
+
+    async def alter_dynamic_configs(self, resource: ConfigResource, alteration: Alteration) -> None:
+        """Change the configs of a group or broker. See `DynamicConfigChanges.alter`."""
+        await self._dynamic_config_changes.alter(resource, alteration)
 
     async def delete_topic(self, name: str) -> None:
         await self._topic_changes.delete(name)

@@ -103,7 +103,7 @@ def _reported(
 
 
 _CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
-_BOOL = one_of("true", "false")
+BOOLEAN: Final = one_of("true", "false")
 _NATURAL = between(0, LONG_MAX)
 _FROM_MINUS_ONE = between(-1, LONG_MAX)
 
@@ -290,21 +290,21 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "preallocate",
             ConfigType.BOOLEAN,
             "false",
-            _BOOL,
+            BOOLEAN,
             "Preallocate segment files.",
         ),
         _reported(
             "remote.log.copy.disable",
             ConfigType.BOOLEAN,
             "false",
-            _BOOL,
+            BOOLEAN,
             "Stop copying segments to the remote tier.",
         ),
         _reported(
             "remote.log.delete.on.disable",
             ConfigType.BOOLEAN,
             "false",
-            _BOOL,
+            BOOLEAN,
             "Delete the data of the remote tier when it is disabled.",
         ),
         _reported(
@@ -336,7 +336,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "unclean.leader.election.enable",
             ConfigType.BOOLEAN,
             "false",
-            _BOOL,
+            BOOLEAN,
             "Allow a replica that lags to become leader, which may lose records.",
         ),
     )

@@ -99,7 +99,7 @@ class InvalidTopicName(InvalidInput):
 
 
 class InvalidConfig(InvalidInput):
-    """Topic config {key!r} cannot be {value!r}: {reason}."""
+    """Config {key!r} cannot be {value!r}: {reason}."""
 
 
 class InvalidPartitionCount(InvalidInput):

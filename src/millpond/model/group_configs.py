@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from millpond.model.config_changes import ConfigPlan, CurrentConfigs, applied, setting
 from millpond.model.configs import ConfigDefinition, ConfigEffect, ConfigType, between
 from millpond.model.errors import InvalidConfig
 
@@ -37,6 +38,15 @@ class GroupConfigBounds:
 
 
 BOUNDS: Final = GroupConfigBounds()
+KAFKAS_DEFAULTS: Final[Mapping[str, str]] = {
+    HEARTBEAT_INTERVAL: str(BOUNDS.heartbeat_interval_ms),
+    SESSION_TIMEOUT: str(BOUNDS.session_timeout_ms),
+}
+BROKER_NAMES: Final[Mapping[str, str]] = {
+    HEARTBEAT_INTERVAL: "group.consumer.heartbeat.interval.ms",
+    SESSION_TIMEOUT: "group.consumer.session.timeout.ms",
+}
+"""Kafka's name for the broker-level default of a group config."""
 
 
 class GroupConfigs:
@@ -52,13 +62,17 @@ class GroupConfigs:
 
     def check(self, overrides: Mapping[str, str]) -> None:
         """Raise `InvalidConfig` unless a group may have these configs together."""
-        for name, value in overrides.items():
-            self._check_one(name, value)
-        config = self.effective(overrides)
-        if config.heartbeat_interval_ms >= config.session_timeout_ms:
-            name = HEARTBEAT_INTERVAL if HEARTBEAT_INTERVAL in overrides else SESSION_TIMEOUT
-            reason = f"{HEARTBEAT_INTERVAL} must be less than {SESSION_TIMEOUT}"
-            raise InvalidConfig(key=name, value=overrides.get(name, ""), reason=reason)
+        self.altered({}, setting(overrides))
+
+    def altered(self, overrides: Mapping[str, str], plan: ConfigPlan) -> dict[str, str]:
+        """The configs of a group after an alteration. Raises if it is not possible."""
+        changes = plan(CurrentConfigs(self.definitions, overrides, {}))
+        for name, value in changes.items():
+            if value is not None or name not in overrides:
+                self._check_one(name, value)
+        after = applied(overrides, changes)
+        self._check_together(after)
+        return after
 
     def effective(self, overrides: Mapping[str, str]) -> GroupConfig:
         """The values in effect. A stored value that is outside of the bounds, because the settings have changed since,
@@ -71,12 +85,19 @@ class GroupConfigs:
             _within(interval_ms, bounds.heartbeat_interval_min_ms, bounds.heartbeat_interval_max_ms),
         )
 
-    def _check_one(self, name: str, value: str) -> None:
+    def _check_one(self, name: str, value: str | None) -> None:
         definition = self.definitions.get(name)
         if definition is None:
             raise InvalidConfig(key=name, value=value, reason="there is no such group config")
-        if (reason := definition.check(value)) is not None:
+        if value is not None and (reason := definition.check(value)) is not None:
             raise InvalidConfig(key=name, value=value, reason=reason)
+
+    def _check_together(self, overrides: Mapping[str, str]) -> None:
+        config = self.effective(overrides)
+        if config.heartbeat_interval_ms >= config.session_timeout_ms:
+            value = str(config.heartbeat_interval_ms)
+            reason = f"it must be less than {SESSION_TIMEOUT}, which is {config.session_timeout_ms}"
+            raise InvalidConfig(key=HEARTBEAT_INTERVAL, value=value, reason=reason)
 
 
 def _session_timeout(bounds: GroupConfigBounds) -> ConfigDefinition:

@@ -6,7 +6,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from millpond.model.configs import DEFINITIONS, MAX_MESSAGE_BYTES, PAYLOAD, TAKES_PAYLOADS
+from millpond.model.config_changes import ConfigPlan, CurrentConfigs, applied
+from millpond.model.configs import (
+    DEFINITIONS,
+    MAX_MESSAGE_BYTES,
+    PAYLOAD,
+    TAKES_PAYLOADS,
+    check_change,
+    check_configs,
+)
 from millpond.model.errors import InvalidPartitionCount
 from millpond.model.ids import TopicId
 
@@ -20,6 +28,7 @@ class ConfigOrigin(StrEnum):
     """The source of a config value, most specific first."""
 
     TOPIC = "topic"
+    GROUP = "group"
     BROKER = "broker"
     DEFAULT = "default"
 
@@ -95,6 +104,17 @@ class Topic:
 
     def _number(self, name: str) -> int:
         return int(self._text(name))
+
+
+def altered(
+    overrides: Mapping[str, str], plan: ConfigPlan, broker_defaults: Mapping[str, str]
+) -> dict[str, str]:
+    """The configs of an existing topic after an alteration. Raises if it is not possible."""
+    changes = plan(CurrentConfigs(DEFINITIONS, overrides, broker_defaults))
+    check_configs({name: value for name, value in changes.items() if value is not None})
+    after = applied(overrides, changes)
+    check_change(overrides, after)
+    return after
 
 
 def check_partition_count(partitions: int) -> int:

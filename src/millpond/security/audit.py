@@ -61,7 +61,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "topic created": "Also when producing created it, or a broker created it for dead letters.",
     "topic deleted": "`resource` is the topic.",
     "partitions added": "`resource` is the topic and its new partition count.",
-    "configs changed": "`resource` is the topic and the names of its changed configs.",
+    "configs changed": "`resource` is the topic, group or broker, and the names of its changed configs.",
     "records deleted": "A client deleted the messages below an offset.",
     "broker drained": "A broker hands over what it owns. `resource` is its node id.",
     "drain undone": "A drained broker may own partitions again.",

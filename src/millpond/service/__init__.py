@@ -16,6 +16,7 @@ from millpond.service.audit_topic import AuditTopic
 from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.browser_login import BrowserLogin, OidcCallback
 from millpond.service.cluster import BrokerStatus, ClusterAdministration, ClusterStatus
+from millpond.service.dynamic_configs import ConfigAdministration
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.messages import AppendIndex, MessageWriter, NewMessage, StoredMessage
 from millpond.service.owners import Leader, Owners
@@ -34,6 +35,7 @@ __all__ = [
     "BrowserLogin",
     "ClusterAdministration",
     "ClusterStatus",
+    "ConfigAdministration",
     "GroupDetails",
     "GroupPartition",
     "Leader",

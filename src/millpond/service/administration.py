@@ -14,6 +14,7 @@ from millpond.catalog.partitions import PartitionRow
 from millpond.groups import CONSUMER, Claim, Description, GroupListing, Groups, assigned_partitions
 from millpond.log import Log
 from millpond.model.acls import AclOperation, ResourceType
+from millpond.model.config_changes import ConfigChanges, setting
 from millpond.model.configs import MAX_MESSAGE_BYTES, PAYLOAD, check_configs
 from millpond.model.errors import (
     InvalidPartitionCount,
@@ -29,6 +30,7 @@ from millpond.security import Access
 from millpond.security.throttling import charge_mutations
 from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.owners import InterfaceAddresses, Owners
+from millpond.topology import BrokerConfigs
 
 READER_CHARS_MAX: Final = 200
 NOT_COMMITTED: Final = -1
@@ -95,14 +97,13 @@ class Administration:
         groups: Groups,
         owners: Owners,
         topic_changes: AuditedTopicChanges,
-        *,
-        default_partitions: int,
+        configs: BrokerConfigs,
     ) -> None:
         self._log = log
         self._topic_changes = topic_changes
         self._owners = owners
         self._groups = groups
-        self._default_partitions = default_partitions
+        self._configs = configs
 
     # -- topics -----------------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class Administration:
             await self._log.catch_up()
         self._log.topics.check_new(name)
         check_configs(configs or {})
-        wanted = check_partition_count(self._default_partitions if count is None else count)
+        wanted = check_partition_count(self._configs.default_partitions if count is None else count)
         charge_mutations(access, wanted)
         return await self._topic_changes.create(access, name, wanted, configs)
 
@@ -156,7 +157,7 @@ class Administration:
         name: str,
         *,
         count: int | None = None,
-        changes: Mapping[str, str | None] | None = None,
+        changes: ConfigChanges | None = None,
         access: Access,
     ) -> Topic:
         """Add partitions, change configs (None resets to the default), or both."""
@@ -169,7 +170,7 @@ class Administration:
             charge_mutations(access, count - topic.partitions)
             topic = await self._topic_changes.add_partitions(access, name, count)
         if changes:
-            topic = await self._topic_changes.alter_config(access, name, changes)
+            topic = await self._topic_changes.alter_config(access, name, setting(changes))
         return topic
 
     async def delete_topic(self, name: str, *, access: Access) -> None:

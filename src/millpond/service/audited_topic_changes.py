@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from millpond.log import Log
+from millpond.model.config_changes import ConfigChanges, ConfigPlan, CurrentConfigs
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
 from millpond.security import Access
@@ -11,6 +12,21 @@ from millpond.security.audit import AuditLog, broker_principal
 
 CONFIGS_NAMED_MAX: Final = 20
 """Changed configs that an event names."""
+
+
+class NotedPlan:
+    """A plan that remembers what it has changed, for the audit log."""
+
+    def __init__(self, plan: ConfigPlan) -> None:
+        self._plan = plan
+        self._changes: ConfigChanges = {}
+
+    def __call__(self, current: CurrentConfigs) -> ConfigChanges:
+        self._changes = self._plan(current)
+        return self._changes
+
+    def names(self) -> str:
+        return ", ".join(sorted(self._changes)[:CONFIGS_NAMED_MAX])
 
 
 class AuditedTopicChanges:
@@ -39,10 +55,10 @@ class AuditedTopicChanges:
         self._record(access, "partitions added", f"{name}: {total}")
         return topic
 
-    async def alter_config(self, access: Access, name: str, changes: Mapping[str, str | None]) -> Topic:
-        topic = await self._log.alter_config(name, changes)
-        named = ", ".join(sorted(changes)[:CONFIGS_NAMED_MAX])
-        self._record(access, "configs changed", f"{name}: {named}")
+    async def alter_config(self, access: Access, name: str, plan: ConfigPlan) -> Topic:
+        noted = NotedPlan(plan)
+        topic = await self._log.plan_config(name, noted)
+        self._record(access, "configs changed", f"{name}: {noted.names()}")
         return topic
 
     async def delete(self, access: Access, name: str) -> None:

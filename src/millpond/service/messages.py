@@ -45,6 +45,7 @@ from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.payloads import check_references
 from millpond.service.workers import Workers
+from millpond.topology import BrokerConfigs
 
 T = TypeVar("T")
 
@@ -92,8 +93,7 @@ class MessageWriter:
         topic_changes: AuditedTopicChanges,
         *,
         clock: Clock,
-        auto_create_topics: bool,
-        default_partitions: int,
+        configs: BrokerConfigs,
         limits: ServiceLimits,
         payload_limits: PayloadLimits | None = None,
     ) -> None:
@@ -102,8 +102,7 @@ class MessageWriter:
         self._workers = workers
         self._topic_changes = topic_changes
         self._clock = clock
-        self._auto_create_topics = auto_create_topics
-        self._default_partitions = default_partitions
+        self._configs = configs
         self._limits = limits
         self._payload_limits = payload_limits or PayloadLimits()
         self._round_robin = 0
@@ -319,15 +318,15 @@ class MessageWriter:
         known = await self._find_topic(name)
         if known is not None:
             return known
-        if not self._auto_create_topics:
+        if not self._configs.auto_create_topics:
             raise UnknownTopic(topic=name)
         require_creation(access, name)
-        charge_mutations(access, self._default_partitions)
+        charge_mutations(access, self._configs.default_partitions)
         return await self._create(name, access)
 
     def planned(self, name: str, access: Access) -> Topic:
         """A topic that does not exist, as producing to it would create it. Creates nothing."""
-        if not self._auto_create_topics:
+        if not self._configs.auto_create_topics:
             raise UnknownTopic(topic=name)
         if self._log.topics.knows(name):  # created a moment ago
             return self._log.topics.named(name)
@@ -336,7 +335,7 @@ class MessageWriter:
         return Topic(
             id=NO_TOPIC_ID,
             name=name,
-            partitions=self._default_partitions,
+            partitions=self._configs.default_partitions,
             created_at=self._clock.now_ms(),
             broker_defaults=self._log.topics.broker_defaults,
         )
@@ -350,7 +349,7 @@ class MessageWriter:
     async def _create(self, name: str, access: Access) -> Topic:
         try:
             self._log.topics.check_new(name)
-            return await self._topic_changes.create(access, name, self._default_partitions)
+            return await self._topic_changes.create(access, name, self._configs.default_partitions)
         except TopicExists:  # another producer has created it
             await self._log.refresh()
             return self._log.topics.named(name)

@@ -7,6 +7,7 @@ from millpond.catalog import topics, topology
 from millpond.catalog.commits import CommitOperation
 from millpond.catalog.database import CatalogTransaction
 from millpond.model.clock import Clock
+from millpond.model.config_changes import ConfigPlan
 from millpond.model.errors import TopicExists
 from millpond.model.topics import Topic
 from millpond.topology.catalog_access import WriteCatalog
@@ -50,9 +51,11 @@ class TopicChanges:
             self._change_one(name, lambda tx: topics.add_partitions(tx, name, total))
         )
 
-    async def alter_config(self, name: str, changes: Mapping[str, str | None]) -> Topic:
+    async def alter_config(self, name: str, plan: ConfigPlan) -> Topic:
+        """The plan runs on the writer thread, while the topic's row is locked."""
+        defaults = self._topics.broker_defaults
         return await self._in_flight.complete(
-            self._change_one(name, lambda tx: topics.alter_config(tx, name, changes))
+            self._change_one(name, lambda tx: topics.plan_config(tx, name, plan, defaults))
         )
 
     async def delete(self, name: str) -> None:

@@ -23,6 +23,11 @@ class TopicRegistry:
         for topic in topics:
             self.put(topic)
 
+    def replace_broker_defaults(self, broker_defaults: Mapping[str, str]) -> None:
+        """Other defaults apply to all topics from now on."""
+        self.broker_defaults = dict(broker_defaults)
+        self.replace_all(list(self._by_name.values()))
+
     def put(self, topic: Topic) -> Topic:
         known = replace(topic, broker_defaults=self.broker_defaults)
         self._by_name[known.name] = known

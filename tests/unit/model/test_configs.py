@@ -55,7 +55,7 @@ def test_legal_values_are_taken(name, value):
     ],
 )
 def test_impossible_values_are_refused_by_name(name, value):
-    with pytest.raises(InvalidConfig, match=f"Topic config '{name}'"):
+    with pytest.raises(InvalidConfig, match=f"Config '{name}'"):
         check_configs({"retention.bytes": "5", name: value})
 
 

@@ -159,7 +159,7 @@ async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker):
         broker.groups,
         Owners(broker.topology, "another"),
         broker.topic_changes,
-        default_partitions=1,
+        broker.config_administration.broker,
     )
     await broker.produce("t", b"x")
     take_all_shards(broker)

@@ -8,6 +8,7 @@ from millpond.catalog import dynamic_configs, topology
 from millpond.catalog import topics as catalog_topics
 from millpond.catalog.open import open_database
 from millpond.cluster import BrokerIdentity, join
+from millpond.model.config_changes import setting
 from millpond.model.dynamic_configs import GROUP, ConfigResource
 from millpond.model.errors import TopicExists
 from millpond.model.group_configs import SESSION_TIMEOUT
@@ -163,7 +164,7 @@ async def test_a_topic_is_known_here_when_its_creation_returns_and_others_are_to
     with stage.database.read() as tx:
         assert stage.view.current.version == topology.version(tx)
     await stage.changes.add_partitions("t", 4)
-    await stage.changes.alter_config("t", {"retention.ms": "7"})
+    await stage.changes.alter_config("t", setting({"retention.ms": "7"}))
     assert (stage.topics.named("t").partitions, stage.topics.config(topic.id).retention_ms) == (4, 7)
     await stage.changes.delete("t")
     assert not stage.topics.knows("t")

@@ -1,6 +1,7 @@
 """The broker's configs under the names that Kafka's tools expect, with their current values.
 
-All are read-only while the broker runs: they come from Millpond's settings, which have different names.
+Dynamic configs can be altered while the broker runs. All others are read-only: they come from Millpond's settings,
+which have different names.
 """
 
 from collections.abc import Iterator
@@ -8,17 +9,19 @@ from typing import Final
 
 from millpond.frontends.kafka.call import Services
 from millpond.frontends.kafka.configs import (
-    BROKER_NAMES,
     ConfigEntry,
     ConfigSource,
     Synonym,
     broker_synonyms,
     documentation_of,
+    static_synonyms,
 )
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
+from millpond.model.broker_configs import DYNAMIC, OF_TOPIC_CONFIGS
 from millpond.model.configs import DEFINITIONS, ConfigType
+from millpond.topology import BrokerConfigs
 
 LOG_DIR: Final = "object-store"
 """The value of the log directory: all brokers share one store, and no broker has its own directory in it."""
@@ -30,8 +33,27 @@ _TRANSACTIONS = TransactionLimits()
 
 
 def broker_entries(services: Services) -> list[ConfigEntry]:
-    found = (*_identity(services), *_limits(services), *_groups(services), *_topic_defaults(services))
+    """All configs of this broker."""
+    found = (
+        *(*_identity(services), *_limits(services), *_groups(services)),
+        *(*_dynamic(services), *_without_effect()),
+    )
     return sorted(found, key=lambda entry: entry.name)
+
+
+def every_broker_entries(broker: BrokerConfigs) -> list[ConfigEntry]:
+    """The dynamic configs that are set for every broker."""
+    return [
+        ConfigEntry(
+            name,
+            value,
+            DYNAMIC[name].kind,
+            documentation_of(DYNAMIC[name]),
+            (Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),),
+            read_only=False,
+        )
+        for name, value in sorted(broker.every.items())
+    ]
 
 
 def _identity(services: Services) -> Iterator[ConfigEntry]:
@@ -55,22 +77,7 @@ def _identity(services: Services) -> Iterator[ConfigEntry]:
 
 def _limits(services: Services) -> Iterator[ConfigEntry]:
     limits = services.limits
-    creates = str(services.auto_create_topics).lower()
-    yield _set(
-        "auto.create.topics.enable",
-        ConfigType.BOOLEAN,
-        creates,
-        "true",
-        "Create a topic when a client asks for it.",
-    )
     yield _set("delete.topic.enable", ConfigType.BOOLEAN, "true", "true", "Allow topics to be deleted.")
-    yield _set(
-        "num.partitions",
-        ConfigType.INT,
-        services.default_partitions,
-        1,
-        "Partition count of a new topic, unless set.",
-    )
     yield _set(
         "default.replication.factor", ConfigType.INT, 1, 1, "Replicas of a topic; the store keeps the copies."
     )
@@ -80,13 +87,6 @@ def _limits(services: Services) -> Iterator[ConfigEntry]:
         limits.idle_ms,
         _KAFKA.idle_ms,
         "Time after which an idle connection is closed.",
-    )
-    yield _set(
-        "max.connections",
-        ConfigType.INT,
-        limits.connections_max,
-        _KAFKA.connections_max,
-        "Maximum number of concurrent connections.",
     )
     yield _set(
         "socket.request.max.bytes",
@@ -157,17 +157,22 @@ def _groups(services: Services) -> Iterator[ConfigEntry]:
     )
 
 
-def _topic_defaults(services: Services) -> Iterator[ConfigEntry]:
-    for name, definition in DEFINITIONS.items():
-        if name in BROKER_NAMES:
-            synonyms = broker_synonyms(definition, services.log.topics.broker_defaults)
-            yield ConfigEntry(
-                name=BROKER_NAMES[name],
-                value=synonyms[0].value,
-                kind=definition.kind,
-                documentation=documentation_of(definition),
-                synonyms=synonyms,
-                read_only=True,
+def _dynamic(services: Services) -> Iterator[ConfigEntry]:
+    broker = services.broker_configs
+    for name, definition in DYNAMIC.items():
+        synonyms = broker_synonyms(definition, broker)
+        yield ConfigEntry(
+            name, broker.value(name), definition.kind, documentation_of(definition), synonyms, read_only=False
+        )
+
+
+def _without_effect() -> Iterator[ConfigEntry]:
+    """Defaults of topic configs that have no effect here."""
+    for topic_config, name in OF_TOPIC_CONFIGS.items():
+        if name not in DYNAMIC:
+            definition = DEFINITIONS[topic_config]
+            yield _set(
+                name, definition.kind, definition.default, definition.default, documentation_of(definition)
             )
 
 
@@ -179,7 +184,5 @@ def _given(name: str, kind: ConfigType, value: object, meaning: str) -> ConfigEn
 
 def _set(name: str, kind: ConfigType, value: object, default: object, meaning: str) -> ConfigEntry:
     """A config with a default that the settings may override."""
-    synonyms = [Synonym(name, str(default), ConfigSource.DEFAULT_CONFIG)]
-    if str(value) != str(default):
-        synonyms.insert(0, Synonym(name, str(value), ConfigSource.STATIC_BROKER_CONFIG))
-    return ConfigEntry(name, str(value), kind, meaning, tuple(synonyms), read_only=True)
+    synonyms = static_synonyms(name, str(value), str(default))
+    return ConfigEntry(name, str(value), kind, meaning, synonyms, read_only=True)

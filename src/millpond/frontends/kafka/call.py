@@ -15,8 +15,14 @@ from millpond.model.clock import Clock
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import NO_UUID
 from millpond.security import OPEN_ACCESS, Access, SecurityView
-from millpond.service import AuditedTopicChanges, ClusterAdministration, Owners, SecurityAdministration
-from millpond.topology import addresses_of
+from millpond.service import (
+    AuditedTopicChanges,
+    ClusterAdministration,
+    ConfigAdministration,
+    Owners,
+    SecurityAdministration,
+)
+from millpond.topology import BrokerConfigs, addresses_of
 
 
 class Node(NamedTuple):
@@ -45,11 +51,15 @@ class Services:
     security_administration: SecurityAdministration
     listener: str
     cluster_id: str
-    auto_create_topics: bool
-    default_partitions: int
+    config_administration: ConfigAdministration
     limits: KafkaLimits
     group_limits: GroupLimits
     transaction_limits: TransactionLimits
+
+    @property
+    def broker_configs(self) -> BrokerConfigs:
+        """The dynamic configs of this broker."""
+        return self.config_administration.broker
 
 
 class KafkaCall(NamedTuple):

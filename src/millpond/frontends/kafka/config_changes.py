@@ -1,17 +1,20 @@
-"""Shared by AlterConfigs and IncrementalAlterConfigs. Both change the configs of topics only."""
+"""Shared by AlterConfigs and IncrementalAlterConfigs: both change the configs of topics, groups and brokers.
+
+Each alteration is a plan that runs inside the transaction that stores its result (see `model/config_changes.py`).
+"""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.configs import ConfigResourceType
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
 from millpond.frontends.kafka.rights import ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
-from millpond.model.configs import check_change, check_configs
+from millpond.model.config_changes import ConfigPlan
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import check_topic_name
-from millpond.model.topics import Topic
+from millpond.model.topics import altered
 from millpond.protocol.messages.configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -20,12 +23,10 @@ from millpond.protocol.messages.configs import (
 
 R = TypeVar("R", AlterConfigsResource, IncrementalAlterConfigsResource)
 ALTER_RIGHTS: Final = (ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_BROKER_CONFIGS)
-ConfigChanges = Mapping[str, str | None]
-"""New values by name; None resets a config to its default."""
 
 
 async def alter(
-    call: KafkaCall, resources: Sequence[R], plan: Callable[[R, Topic], ConfigChanges], *, validate_only: bool
+    call: KafkaCall, resources: Sequence[R], plan_of: Callable[[R], ConfigPlan], *, validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
     """Alter each resource independently: an error for one resource does not affect the others."""
     await call.ensure_known(
@@ -42,7 +43,10 @@ async def alter(
             _require(call, each.resource_type, each.resource_name)
             if times[each.resource_type, each.resource_name] > 1:
                 raise InvalidRequest(reason="the resource is named more than once")
-            await _alter_one(call, each, plan, validate_only=validate_only)
+            names = [config.name for config in each.configs]
+            if len(set(names)) < len(names):
+                raise InvalidRequest(reason="a config is named more than once")
+            await _alter_one(call, each, plan_of(each), validate_only=validate_only)
         except REFUSALS as error:
             result.error_code, result.error_message = code_and_message(error)
         results.append(result)
@@ -58,27 +62,25 @@ def _require(call: KafkaCall, kind: int, name: str) -> None:
         call.require(ALTER_BROKER_CONFIGS)
 
 
-async def _alter_one(
-    call: KafkaCall, resource: R, plan: Callable[[R, Topic], ConfigChanges], *, validate_only: bool
-) -> None:
-    names = [config.name for config in resource.configs]
-    if len(set(names)) < len(names):
-        raise InvalidRequest(reason="a config is named more than once")
-    topic = _topic(call, resource.resource_type, resource.resource_name)
-    changes = plan(resource, topic)
-    check_configs({name: value for name, value in changes.items() if value is not None})
-    merged = {**topic.overrides, **changes}
-    check_change(topic.overrides, {name: value for name, value in merged.items() if value is not None})
-    if changes and not validate_only:
-        await call.services.topic_changes.alter_config(call.access, topic.name, changes)
-
-
-def _topic(call: KafkaCall, kind: int, name: str) -> Topic:
-    if kind == ConfigResourceType.BROKER:
-        raise InvalidRequest(reason="the broker's configs are fixed when it starts; change its settings")
-    if kind != ConfigResourceType.TOPIC:
+async def _alter_one(call: KafkaCall, resource: R, plan: ConfigPlan, *, validate_only: bool) -> None:
+    kind, name = resource.resource_type, resource.resource_name
+    configs = call.services.config_administration
+    if kind == ConfigResourceType.TOPIC:
+        await _alter_topic(call, name, plan, validate_only=validate_only)
+    elif kind == ConfigResourceType.GROUP:
+        await configs.alter_group(call.access, name, plan, validate_only=validate_only)
+    elif kind == ConfigResourceType.BROKER:
+        await configs.alter_broker(call.access, name, plan, validate_only=validate_only)
+    else:
         raise InvalidRequest(reason=f"there are no configs of resource type {kind} here")
-    return call.log.topics.named(check_topic_name(name))
+
+
+async def _alter_topic(call: KafkaCall, name: str, plan: ConfigPlan, *, validate_only: bool) -> None:
+    topic = call.log.topics.named(check_topic_name(name))
+    if validate_only:
+        altered(topic.overrides, plan, topic.broker_defaults)
+    else:
+        await call.services.topic_changes.alter_config(call.access, name, plan)
 
 
 def given(name: str, value: str | None) -> str:

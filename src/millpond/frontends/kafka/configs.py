@@ -1,15 +1,20 @@
-"""Topic configs as Kafka's tools see them: a value, its source, and the other sources that could set it.
+"""Configs as Kafka's tools see them: a value, its source, and the other sources that could set it.
 
 `synonyms` start with the value in effect. A topic config may correspond to a broker config with a different name.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from millpond.model.broker_configs import OF_TOPIC_CONFIGS
 from millpond.model.configs import DEFINITIONS, ConfigDefinition, ConfigEffect, ConfigType
+from millpond.model.group_configs import BROKER_NAMES as GROUP_NAMES
+from millpond.model.group_configs import KAFKAS_DEFAULTS
 from millpond.model.topics import Topic
+from millpond.service import ConfigAdministration
+from millpond.topology import BrokerConfigs
 
 
 class ConfigResourceType(IntEnum):
@@ -20,8 +25,11 @@ class ConfigResourceType(IntEnum):
 
 class ConfigSource(IntEnum):
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
 
 
 CONFIG_TYPES: Final[Mapping[ConfigType, int]] = {
@@ -33,38 +41,6 @@ CONFIG_TYPES: Final[Mapping[ConfigType, int]] = {
     ConfigType.LIST: 7,
 }
 WITHOUT_EFFECT: Final = "It is kept and reported, and has no effect here."
-
-BROKER_NAMES: Final[Mapping[str, str]] = {
-    "cleanup.policy": "log.cleanup.policy",
-    "compression.gzip.level": "compression.gzip.level",
-    "compression.lz4.level": "compression.lz4.level",
-    "compression.type": "compression.type",
-    "compression.zstd.level": "compression.zstd.level",
-    "delete.retention.ms": "log.cleaner.delete.retention.ms",
-    "file.delete.delay.ms": "log.segment.delete.delay.ms",
-    "flush.messages": "log.flush.interval.messages",
-    "flush.ms": "log.flush.interval.ms",
-    "index.interval.bytes": "log.index.interval.bytes",
-    "local.retention.bytes": "log.local.retention.bytes",
-    "local.retention.ms": "log.local.retention.ms",
-    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
-    "max.message.bytes": "message.max.bytes",
-    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
-    "message.timestamp.type": "log.message.timestamp.type",
-    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
-    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
-    "min.insync.replicas": "min.insync.replicas",
-    "preallocate": "log.preallocate",
-    "retention.bytes": "log.retention.bytes",
-    "retention.ms": "log.retention.ms",
-    "segment.bytes": "log.segment.bytes",
-    "segment.index.bytes": "log.index.size.max.bytes",
-    "segment.jitter.ms": "log.roll.jitter.ms",
-    "segment.ms": "log.roll.ms",
-    "unclean.leader.election.enable": "unclean.leader.election.enable",
-}
-"""Kafka's name for the broker-level default of a topic config."""
 
 
 class Synonym(NamedTuple):
@@ -87,7 +63,7 @@ class ConfigEntry:
         return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT_CONFIG
 
 
-def topic_entries(topic: Topic) -> list[ConfigEntry]:
+def topic_entries(topic: Topic, broker: BrokerConfigs) -> list[ConfigEntry]:
     """Every config of a topic, whether set or default."""
     values = topic.describe_config()
     return [
@@ -96,23 +72,58 @@ def topic_entries(topic: Topic) -> list[ConfigEntry]:
             value=values[name].value,
             kind=definition.kind,
             documentation=documentation_of(definition),
-            synonyms=(*_own(topic, name), *broker_synonyms(definition, topic.broker_defaults)),
+            synonyms=(*_own(topic, name), *_broker_defaults(definition, broker)),
             read_only=False,
         )
         for name, definition in DEFINITIONS.items()
     ]
 
 
-def broker_synonyms(definition: ConfigDefinition, broker_defaults: Mapping[str, str]) -> tuple[Synonym, ...]:
+def group_entries(groups: ConfigAdministration, group_id: str) -> list[ConfigEntry]:
+    """Every config of a group, whether set or default."""
+    overrides = groups.group_overrides(group_id)
+    return [
+        ConfigEntry(
+            name=name,
+            value=overrides.get(name, definition.default),
+            kind=definition.kind,
+            documentation=documentation_of(definition),
+            synonyms=(
+                *_set_here(name, overrides, ConfigSource.GROUP_CONFIG),
+                *static_synonyms(GROUP_NAMES[name], definition.default, KAFKAS_DEFAULTS[name]),
+            ),
+            read_only=False,
+        )
+        for name, definition in groups.group_definitions.items()
+    ]
+
+
+def dynamic_synonyms(name: str, broker: BrokerConfigs) -> tuple[Synonym, ...]:
+    """What is set for this broker, and what is set for every broker."""
+    return (
+        *_set_here(name, broker.own, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        *_set_here(name, broker.every, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    )
+
+
+def static_synonyms(name: str, value: str, default: str) -> tuple[Synonym, ...]:
     """The broker's setting, if it differs from the default, followed by the default."""
-    name = BROKER_NAMES.get(definition.name)
-    if name is None:
-        return ()
-    default = Synonym(name, definition.default, ConfigSource.DEFAULT_CONFIG)
-    value = broker_defaults.get(definition.name, definition.default)
-    if value == definition.default:
-        return (default,)
-    return Synonym(name, value, ConfigSource.STATIC_BROKER_CONFIG), default
+    last = Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
+    return (last,) if value == default else (Synonym(name, value, ConfigSource.STATIC_BROKER_CONFIG), last)
+
+
+def broker_synonyms(definition: ConfigDefinition, broker: BrokerConfigs) -> tuple[Synonym, ...]:
+    """All values of a dynamic config, the one in effect first."""
+    name, default = definition.name, definition.default
+    return *dynamic_synonyms(name, broker), *static_synonyms(
+        name, broker.settings.get(name, default), default
+    )
+
+
+def _broker_defaults(definition: ConfigDefinition, broker: BrokerConfigs) -> tuple[Synonym, ...]:
+    """The defaults of a topic config, under their names as configs of brokers."""
+    name = OF_TOPIC_CONFIGS.get(definition.name)
+    return broker_synonyms(replace(definition, name=name), broker) if name is not None else ()
 
 
 def documentation_of(definition: ConfigDefinition) -> str:
@@ -122,6 +133,8 @@ def documentation_of(definition: ConfigDefinition) -> str:
 
 
 def _own(topic: Topic, name: str) -> tuple[Synonym, ...]:
-    if name not in topic.overrides:
-        return ()
-    return (Synonym(name, topic.overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG),)
+    return _set_here(name, topic.overrides, ConfigSource.DYNAMIC_TOPIC_CONFIG)
+
+
+def _set_here(name: str, values: Mapping[str, str], source: ConfigSource) -> tuple[Synonym, ...]:
+    return (Synonym(name, values[name], source),) if name in values else ()

@@ -8,8 +8,6 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class KafkaLimits:
-    connections_max: int = 10_000
-    """Maximum number of connections; further ones are closed immediately."""
     frame_bytes_max: int = 100 * MIB
     """Maximum request size; Kafka's `socket.request.max.bytes`."""
     frames_bytes_max: int = 256 * MIB

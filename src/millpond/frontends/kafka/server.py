@@ -157,14 +157,15 @@ class KafkaServer:
     # -- used by connections ---------------------------------------------------------------------------------------
 
     def _may_connect(self, host: str, handshakes: int = 0) -> bool:
-        if len(self._connections) + handshakes < self._limits.connections_max:
+        limit = self.services.broker_configs.connections_max
+        if len(self._connections) + handshakes < limit:
             return True
         if self._refusal_lines.admits():
             logger.warning(
                 "Kafka connection refused; connection limit reached",
                 extra={
                     "client": host,
-                    "limit": self._limits.connections_max,
+                    "limit": limit,
                     "unlogged": self._refusal_lines.take_unlogged(),
                 },
             )

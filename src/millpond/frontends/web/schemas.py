@@ -82,7 +82,7 @@ class PartitionJson(Struct, frozen=True):
 
 class ConfigJson(Struct, frozen=True):
     value: str
-    source: Literal["topic", "broker", "default"]
+    source: Literal["topic", "group", "broker", "default"]
 
 
 class TopicDetailsJson(Struct, frozen=True):

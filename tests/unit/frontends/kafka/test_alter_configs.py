@@ -2,6 +2,7 @@
 
 import pytest
 
+from millpond.model.group_configs import SESSION_TIMEOUT
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.configs import (
     AlterableConfig,
@@ -12,7 +13,7 @@ from millpond.protocol.messages.configs import (
     IncrementalAlterConfigsResource,
 )
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
@@ -130,8 +131,20 @@ REFUSED = {
         changing(("segment.ms", SET, "5"), ("retention.ms", SET, "x")),
         ErrorCode.INVALID_CONFIG,
     ),
-    "change a broker": (changing(("num.partitions", SET, "1"), kind=BROKER, name="1"), 42),
-    "change all brokers": (changing(("num.partitions", SET, "1"), kind=BROKER, name=""), 42),
+    "change a setting": (changing(("listeners", SET, "1"), kind=BROKER, name="1"), 42),
+    "reset a setting": (
+        changing(("group.initial.rebalance.delay.ms", DELETE, None), kind=BROKER, name=""),
+        42,
+    ),
+    "change what has no effect": (changing(("log.segment.bytes", SET, "1"), kind=BROKER, name=""), 40),
+    "change to the impossible": (changing(("num.partitions", SET, "0"), kind=BROKER, name=""), 40),
+    "change a broker that is not there": (changing(("num.partitions", SET, "1"), kind=BROKER, name="9"), 42),
+    "change a broker with a name": (changing(("num.partitions", SET, "1"), kind=BROKER, name="one"), 42),
+    "change no group": (changing((SESSION_TIMEOUT, SET, "50000"), kind=GROUP, name=""), 24),
+    "set a group beyond its bounds": (changing((SESSION_TIMEOUT, SET, "1"), kind=GROUP, name="g"), 40),
+    "set a group what is not there": (changing(("retention.ms", SET, "1"), kind=GROUP, name="g"), 40),
+    "append to a group": (changing((SESSION_TIMEOUT, APPEND, "50000"), kind=GROUP, name="g"), 40),
+    "replace beyond a group's bounds": (replacing((SESSION_TIMEOUT, "1"), kind=GROUP, name="g"), 40),
     "change a logger": (changing(("root", SET, "INFO"), kind=BROKER_LOGGER, name="1"), 42),
     "change an unknown topic": (changing(("retention.ms", SET, "1"), name="nothing"), 3),
     "change an illegal topic": (changing(("retention.ms", SET, "1"), name="a/b"), 17),
@@ -139,7 +152,7 @@ REFUSED = {
     "replace twice": (replacing(("retention.ms", "1"), ("retention.ms", "2")), ErrorCode.INVALID_REQUEST),
     "replace by the impossible": (replacing(("retention.ms", "x")), ErrorCode.INVALID_CONFIG),
     "replace by what is not there": (replacing(("no.such", "x")), ErrorCode.INVALID_CONFIG),
-    "replace a broker's": (replacing(("num.partitions", "1"), kind=BROKER, name="1"), 42),
+    "replace a broker's": (replacing(("node.id", "1"), kind=BROKER, name="1"), 42),
     "replace an unknown topic's": (replacing(("retention.ms", "1"), name="nothing"), 3),
     "replace an unknown resource's": (replacing(("retention.ms", "1"), kind=99), 42),
 }
@@ -154,11 +167,15 @@ async def test_what_is_refused_says_why_and_changes_nothing(interface, resource,
     assert refused.error_code == code
     assert refused.error_message
     assert overrides(interface) == {"flush.ms": "7"}
+    assert interface.broker.configs.current.by_resource == {}
 
 
-async def test_a_broker_says_that_its_configs_are_fixed(interface):
-    [refused] = await alter(interface, changing(("num.partitions", SET, "1"), kind=BROKER, name="1"))
-    assert "fixed when it starts" in refused.error_message
+async def test_a_broker_names_the_setting_that_must_be_changed_instead(interface):
+    [refused] = await alter(interface, changing(("listeners", SET, "x"), kind=BROKER, name="1"))
+    setting = (
+        "'listeners' is a setting of the broker (kafka_listen): change it in its settings file and restart"
+    )
+    assert setting in refused.error_message
 
 
 @pytest.mark.parametrize("resource", [replacing(("flush.ms", "1")), changing(("flush.ms", SET, "1"))])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond.frontends.kafka.configs import BROKER_NAMES
+from millpond.model.broker_configs import DYNAMIC, OF_TOPIC_CONFIGS
 from millpond.model.configs import DEFINITIONS
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -89,8 +89,7 @@ async def test_synonyms_and_documentation_come_only_when_asked_for(interface):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", ["3", ""])
-async def test_the_broker_tells_its_configs_by_the_names_that_tools_look_for(serving, name, version):
+async def test_the_broker_tells_its_configs_by_the_names_that_tools_look_for(serving, version):
     interface = await serving(
         node_id=3,
         default_partitions=7,
@@ -101,7 +100,7 @@ async def test_the_broker_tells_its_configs_by_the_names_that_tools_look_for(ser
         connections_max=50,
         kafka_advertise="mill.example:9999",
     )
-    configs = by_name(await describe(interface, BROKER, name, version=version))
+    configs = by_name(await describe(interface, BROKER, "3", version=version))
     values = {key: config.value for key, config in configs.items()}
     port = interface.broker.kafka.listener.rpartition(":")[2]
     assert values.items() >= {
@@ -124,16 +123,16 @@ async def test_the_broker_tells_its_configs_by_the_names_that_tools_look_for(ser
         ("advertised.listeners", "PLAINTEXT://mill.example:9999"),
         ("listeners", f"PLAINTEXT://127.0.0.1:{port}"),
     }
-    assert all(config.read_only for config in configs.values())
+    assert {name for name, config in configs.items() if not config.read_only} == set(DYNAMIC)
     assert configs["num.partitions"].config_source == OF_BROKER
     assert configs["delete.topic.enable"].config_source == DEFAULT
 
 
 async def test_every_broker_config_is_documented_and_named_once(interface):
-    result = await describe(interface, BROKER, "", include_documentation=True, include_synonyms=True)
+    result = await describe(interface, BROKER, "1", include_documentation=True, include_synonyms=True)
     configs = by_name(result)
     assert len(configs) == len(result.configs)
-    assert set(BROKER_NAMES.values()) <= set(configs)
+    assert set(OF_TOPIC_CONFIGS.values()) <= set(configs)
     assert all(config.documentation.endswith(".") for config in configs.values())
     assert all(config.synonyms[0].source == config.config_source for config in configs.values())
 

@@ -1,13 +1,13 @@
-"""AlterConfigs (33), v0-2: replaces all configs of a topic; configs that are not named return to their defaults.
+"""AlterConfigs (33), v0-2: replaces all configs of a topic, group or broker; configs that are not named return to their
+defaults.
 
-Kafka's newer tools use IncrementalAlterConfigs instead. `validate_only` checks and changes nothing. The
-broker's configs are fixed when it starts.
+Kafka's newer tools use IncrementalAlterConfigs instead. `validate_only` checks and changes nothing.
 """
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.config_changes import ALTER_RIGHTS, ConfigChanges, alter, given
+from millpond.frontends.kafka.config_changes import ALTER_RIGHTS, alter, given
 from millpond.frontends.kafka.registry import handles
-from millpond.model.topics import Topic
+from millpond.model.config_changes import ConfigPlan, replacing
 from millpond.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -21,6 +21,5 @@ async def alter_configs(call: KafkaCall, request: AlterConfigsRequest) -> AlterC
     return AlterConfigsResponse(responses=results)
 
 
-def _replaced(resource: AlterConfigsResource, topic: Topic) -> ConfigChanges:
-    wanted = {config.name: given(config.name, config.value) for config in resource.configs}
-    return {**dict.fromkeys(topic.overrides), **wanted}
+def _replaced(resource: AlterConfigsResource) -> ConfigPlan:
+    return replacing({config.name: given(config.name, config.value) for config in resource.configs})

@@ -75,14 +75,14 @@ async def _one(
         topic_id=topic.id,
         num_partitions=topic.partitions,
         replication_factor=REPLICAS,
-        configs=[_config(entry) for entry in topic_entries(topic)],
+        configs=[_config(entry) for entry in topic_entries(topic, call.services.broker_configs)],
     )
 
 
 def _planned(call: KafkaCall, asked: CreatableTopic) -> Topic:
     """The topic to create, after all checks that are possible without creating it."""
     call.log.topics.check_new(asked.name)
-    partitions = _partitions(asked, call.services.default_partitions)
+    partitions = _partitions(asked, call.services.broker_configs.default_partitions)
     return Topic(
         id=TopicId(NO_UUID),
         name=asked.name,

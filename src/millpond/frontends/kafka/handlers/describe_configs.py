@@ -1,12 +1,18 @@
-"""DescribeConfigs (32), v1-4: returns all configs of a topic or of this broker, with their values and sources.
+"""DescribeConfigs (32), v1-4: returns all configs of a topic, a group or this broker, with their values and sources.
 
 Null or empty keys request all configs. Synonyms and (from v3) documentation are included on request. The
-broker is addressed by its node id or the empty name. Its configs are read-only.
+broker is addressed by its node id; the empty name returns what is set for every broker. A group need not exist.
 """
 
-from millpond.frontends.kafka.broker_configs import broker_entries
+from millpond.frontends.kafka.broker_configs import broker_entries, every_broker_entries
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.configs import CONFIG_TYPES, ConfigEntry, ConfigResourceType, topic_entries
+from millpond.frontends.kafka.configs import (
+    CONFIG_TYPES,
+    ConfigEntry,
+    ConfigResourceType,
+    group_entries,
+    topic_entries,
+)
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import (
@@ -14,6 +20,7 @@ from millpond.frontends.kafka.rights import (
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC_CONFIGS,
 )
+from millpond.model.dynamic_configs import EVERY_BROKER
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import check_topic_name
 from millpond.protocol.messages.configs import (
@@ -64,13 +71,22 @@ def _require(call: KafkaCall, kind: int, name: str) -> None:
 
 def _entries(call: KafkaCall, kind: int, name: str) -> list[ConfigEntry]:
     if kind == ConfigResourceType.TOPIC:
-        return topic_entries(call.log.topics.named(check_topic_name(name)))
+        topic = call.log.topics.named(check_topic_name(name))
+        return topic_entries(topic, call.services.broker_configs)
     if kind == ConfigResourceType.BROKER:
-        node = str(call.services.node.id)
-        if name not in ("", node):
-            raise InvalidRequest(reason=f"this is broker {node}, not {name!r}")
-        return broker_entries(call.services)
+        return _of_broker(call, name)
+    if kind == ConfigResourceType.GROUP:
+        return group_entries(call.services.config_administration, name)
     raise InvalidRequest(reason=f"there are no configs of resource type {kind} here")
+
+
+def _of_broker(call: KafkaCall, name: str) -> list[ConfigEntry]:
+    node = str(call.services.node.id)
+    if name == EVERY_BROKER:
+        return every_broker_entries(call.services.broker_configs)
+    if name != node:
+        raise InvalidRequest(reason=f"this is broker {node}, not {name!r}")
+    return broker_entries(call.services)
 
 
 def _config(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:

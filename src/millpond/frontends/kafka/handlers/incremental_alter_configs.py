@@ -1,17 +1,14 @@
-"""IncrementalAlterConfigs (44), v0-1: sets single configs of a topic, or resets them to their defaults.
+"""IncrementalAlterConfigs (44), v0-1: sets single configs of a topic, group or broker, or resets them.
 
-Values can also be appended to list configs or removed from them, starting from the value in effect.
-`validate_only` checks and changes nothing. The broker's configs are fixed when it starts.
+Values can also be appended to list configs or removed from them, starting from the value in effect; many clients can do
+so at one time. `validate_only` checks and changes nothing.
 """
 
-from enum import IntEnum
-
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.config_changes import ALTER_RIGHTS, ConfigChanges, alter, given
+from millpond.frontends.kafka.config_changes import ALTER_RIGHTS, alter, given
 from millpond.frontends.kafka.registry import handles
-from millpond.model.configs import DEFINITIONS, ConfigType
-from millpond.model.errors import InvalidConfig, InvalidRequest
-from millpond.model.topics import Topic
+from millpond.model.config_changes import ConfigAlteration, ConfigOperation, ConfigPlan, altering
+from millpond.model.errors import InvalidRequest
 from millpond.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -20,42 +17,24 @@ from millpond.protocol.messages.configs import (
 )
 
 
-class Change(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 @handles(IncrementalAlterConfigsRequest, rights=ALTER_RIGHTS)
 async def incremental_alter_configs(
     call: KafkaCall, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    results = await alter(call, request.resources, _changes, validate_only=request.validate_only)
+    results = await alter(call, request.resources, _plan_of, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-def _changes(resource: IncrementalAlterConfigsResource, topic: Topic) -> ConfigChanges:
-    return {config.name: _changed(config, topic) for config in resource.configs}
+def _plan_of(resource: IncrementalAlterConfigsResource) -> ConfigPlan:
+    return altering([_alteration(config) for config in resource.configs])
 
 
-def _changed(config: IncrementalAlterableConfig, topic: Topic) -> str | None:
-    change = config.config_operation
-    if change == Change.DELETE:
-        return None
+def _alteration(config: IncrementalAlterableConfig) -> ConfigAlteration:
+    number = config.config_operation
+    if number == ConfigOperation.DELETE:
+        return ConfigAlteration(config.name, ConfigOperation.DELETE)
     value = given(config.name, config.value)
-    if change == Change.SET:
-        return value
-    if change not in (Change.APPEND, Change.SUBTRACT):
-        raise InvalidRequest(reason=f"there is no change of kind {change}")
-    definition = DEFINITIONS.get(config.name)
-    if definition is None or definition.kind is not ConfigType.LIST:
-        raise InvalidConfig(key=config.name, value=value, reason="only a list can be added to or taken from")
-    present = _words(topic.describe_config()[config.name].value)
-    if change == Change.APPEND:
-        return ",".join(dict.fromkeys(present + _words(value)))
-    return ",".join(word for word in present if word not in _words(value))
-
-
-def _words(value: str) -> list[str]:
-    return [word.strip() for word in value.split(",") if word.strip()]
+    try:
+        return ConfigAlteration(config.name, ConfigOperation(number), value)
+    except ValueError:
+        raise InvalidRequest(reason=f"there is no change of kind {number}") from None

@@ -70,7 +70,11 @@ async def _topics(
         (each.name or None for each in request.topics),
         (each.topic_id for each in request.topics),
     )
-    may_create = quota if request.allow_auto_topic_creation and call.services.auto_create_topics else None
+    may_create = (
+        quota
+        if request.allow_auto_topic_creation and call.services.broker_configs.auto_create_topics
+        else None
+    )
     asked = {(each.name, bytes(each.topic_id)): each for each in request.topics}
     return [await _asked(call, each, may_create) for each in asked.values()]
 
@@ -116,8 +120,10 @@ async def _find_or_create(call: KafkaCall, name: str, may_create: MutationQuota 
         call.require(CREATE_TOPIC, name)
     try:
         call.log.topics.check_new(name)
-        may_create.charge(call.services.default_partitions)
-        return await call.services.topic_changes.create(call.access, name, call.services.default_partitions)
+        may_create.charge(call.services.broker_configs.default_partitions)
+        return await call.services.topic_changes.create(
+            call.access, name, call.services.broker_configs.default_partitions
+        )
     except TopicExists:  # another request created it first, perhaps in another process
         await call.log.refresh()
         return call.log.topics.named(name)

@@ -1,0 +1,181 @@
+"""Configs of groups and brokers over the Kafka interface: what they are, and that brokers go by them at once."""
+
+import pytest
+from tests.unit.frontends.kafka.test_alter_configs import (
+    BROKER,
+    DELETE,
+    GROUP,
+    SET,
+    alter,
+    changing,
+    replacing,
+)
+from tests.unit.frontends.kafka.test_describe_configs import TOPIC, by_name, describe
+from tests.unit.frontends.kafka.wire import Client
+
+from millpond.model.clock import SystemClock
+from millpond.model.config_changes import setting
+from millpond.model.errors import UnknownTopic
+from millpond.model.group_configs import GroupConfig
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from millpond.security import OPEN_ACCESS
+from millpond.security.audit import AuditLog
+from millpond.service import ConfigAdministration
+
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+OWN, EVERY, STATIC, DEFAULT, OF_GROUP = 2, 3, 4, 5, 8
+
+
+async def done(interface, *resources, **how):
+    for result in await alter(interface, *resources, **how):
+        assert (result.error_code, result.error_message) == (0, None)
+
+
+async def synonyms(interface, kind, name, key):
+    result = await describe(interface, kind, name, [key], include_synonyms=True)
+    config = by_name(result)[key]
+    assert config.synonyms[0].source == config.config_source
+    return [(each.name, each.value, each.source) for each in config.synonyms]
+
+
+# -- groups -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_group_that_does_not_exist_has_the_default_configs(interface):
+    configs = by_name(await describe(interface, GROUP, "billing", include_documentation=True))
+    assert {name: (each.value, each.config_source) for name, each in configs.items()} == {
+        SESSION: ("45000", DEFAULT),
+        INTERVAL: ("5000", DEFAULT),
+    }
+    assert {each.config_type for each in configs.values()} == {3}
+    assert all(each.documentation.endswith(".") and not each.read_only for each in configs.values())
+
+
+async def test_configs_of_a_group_are_set_and_reset(interface):
+    await done(
+        interface, changing((SESSION, SET, "50000"), (INTERVAL, SET, "6000"), kind=GROUP, name="billing")
+    )
+    assert interface.broker.configs.group_config("billing") == GroupConfig(50_000, 6_000)
+    assert interface.broker.configs.group_config("other") == GroupConfig()
+    assert await synonyms(interface, GROUP, "billing", SESSION) == [
+        (SESSION, "50000", OF_GROUP),
+        ("group.consumer.session.timeout.ms", "45000", DEFAULT),
+    ]
+    await done(interface, changing((SESSION, DELETE, None), kind=GROUP, name="billing"))
+    assert interface.broker.configs.group_config("billing") == GroupConfig(45_000, 6_000)
+    await done(interface, replacing((SESSION, "60000"), kind=GROUP, name="billing"))
+    assert interface.broker.configs.group_config("billing") == GroupConfig(60_000, 5_000)
+
+
+async def test_the_settings_decide_defaults_and_bounds_of_groups(serving):
+    interface = await serving(
+        group_consumer_session_timeout=2_000,
+        group_consumer_session_timeout_min=1_000,
+        group_consumer_heartbeat_interval=100,
+        group_consumer_heartbeat_interval_min=50,
+    )
+    assert interface.broker.configs.group_config("billing") == GroupConfig(2_000, 100)
+    assert await synonyms(interface, GROUP, "billing", INTERVAL) == [
+        ("group.consumer.heartbeat.interval.ms", "100", STATIC),
+        ("group.consumer.heartbeat.interval.ms", "5000", DEFAULT),
+    ]
+    await done(interface, changing((INTERVAL, SET, "50"), kind=GROUP, name="billing"))
+    [refused] = await alter(interface, changing((INTERVAL, SET, "49"), kind=GROUP, name="billing"))
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.INVALID_CONFIG,
+        f"Config '{INTERVAL}' cannot be '49': it must lie between 50 and 15000.",
+    )
+
+
+# -- brokers ------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_set_for_a_broker_comes_before_what_is_set_for_every_broker(serving):
+    interface = await serving(retention=1234)
+    name = "log.retention.ms"
+    static = [(name, "1234", STATIC), (name, "604800000", DEFAULT)]
+    assert await synonyms(interface, BROKER, "1", name) == static
+    await done(interface, changing((name, SET, "55"), kind=BROKER, name=""))
+    assert await synonyms(interface, BROKER, "1", name) == [(name, "55", EVERY), *static]
+    await done(interface, changing((name, SET, "66"), kind=BROKER, name="1"))
+    assert await synonyms(interface, BROKER, "1", name) == [(name, "66", OWN), (name, "55", EVERY), *static]
+    assert await synonyms(interface, BROKER, "", name) == [(name, "55", EVERY)]
+    assert set(by_name(await describe(interface, BROKER, ""))) == {name}
+
+
+async def test_defaults_of_topics_change_for_all_topics_and_are_seen_there(interface):
+    topic = await interface.topic()
+    await interface.topic("kept", retention_ms="9")
+    await done(interface, changing(("log.retention.ms", SET, "55"), kind=BROKER, name=""))
+    registry = interface.log.topics
+    assert registry.config(topic.id).retention_ms == 55
+    assert registry.config(registry.named("kept").id).retention_ms == 9
+    assert await synonyms(interface, TOPIC, "orders", "retention.ms") == [
+        ("log.retention.ms", "55", EVERY),
+        ("log.retention.ms", "604800000", DEFAULT),
+    ]
+    await done(interface, changing(("log.retention.ms", DELETE, None), kind=BROKER, name=""))
+    assert registry.config(topic.id).retention_ms == 604_800_000
+
+
+async def test_a_broker_creates_topics_by_its_dynamic_configs(interface):
+    await done(interface, changing(("num.partitions", SET, "3"), kind=BROKER, name=""))
+    wanted = MetadataRequest(topics=[MetadataRequestTopic(name="first")])
+    await interface.send(wanted, 12)
+    assert interface.log.topics.named("first").partitions == 3
+    assert (await interface.broker.messages.topic("second", OPEN_ACCESS)).partitions == 3
+    assert (await interface.broker.administration.create_topic("third", access=OPEN_ACCESS)).partitions == 3
+    await done(interface, changing(("auto.create.topics.enable", SET, "false"), kind=BROKER, name="1"))
+    [refused] = (await interface.send(MetadataRequest(topics=[MetadataRequestTopic(name="no")]), 12)).topics
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(UnknownTopic):
+        await interface.broker.messages.topic("no", OPEN_ACCESS)
+
+
+async def test_the_limit_of_connections_changes_for_new_ones(interface):
+    await done(interface, changing(("max.connections", SET, "1"), kind=BROKER, name=""))
+    with pytest.raises((ConnectionError, EOFError)):
+        async with Client(interface.broker.kafka.listener) as second:
+            await second.send(MetadataRequest(topics=[]), 12)
+    await done(interface, changing(("max.connections", SET, "2"), kind=BROKER, name=""))
+    async with Client(interface.broker.kafka.listener) as second:
+        await second.send(MetadataRequest(topics=[]), 12)
+
+
+async def test_replacing_resets_the_other_configs_of_a_broker(interface):
+    await done(
+        interface,
+        changing(("num.partitions", SET, "3"), ("log.retention.ms", SET, "5"), kind=BROKER, name=""),
+    )
+    await done(interface, replacing(("num.partitions", "4"), kind=BROKER, name=""))
+    assert interface.broker.config_administration.broker.every == {"num.partitions": "4"}
+
+
+async def test_a_node_id_that_is_not_running_keeps_its_configs_alterable(interface):
+    configs = interface.broker.config_administration
+    await done(interface, changing(("num.partitions", SET, "3"), kind=BROKER, name="1"))
+    gone = configs._topology.current
+    try:
+        configs._topology.current = type(gone)()
+        await done(interface, changing(("num.partitions", DELETE, None), kind=BROKER, name="1"))
+    finally:
+        configs._topology.current = gone
+    assert configs.broker.own == {}
+
+
+async def test_changes_are_in_the_audit_log(interface):
+    events = []
+    audit = AuditLog(SystemClock(), recorder=events.append)
+    parts = interface.broker.parts
+    configs = ConfigAdministration(
+        parts.log, parts.configs, parts.config_administration.broker, parts.topology, audit
+    )
+    plan = setting({"num.partitions": "3", "log.retention.ms": "5"})
+    await configs.alter_broker(OPEN_ACCESS, "", plan)
+    await configs.alter_broker(OPEN_ACCESS, "", setting({"num.partitions": "4"}), validate_only=True)
+    await configs.alter_group(OPEN_ACCESS, "billing", setting({SESSION: "50000"}))
+    assert [each.resource for each in events] == [
+        "every broker: log.retention.ms, num.partitions",
+        f"group 'billing': {SESSION}",
+    ]
