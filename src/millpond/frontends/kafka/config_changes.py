@@ -11,6 +11,7 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.configs import ConfigResourceType
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
 from millpond.frontends.kafka.rights import ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
+from millpond.frontends.kafka.turns import Turns
 from millpond.model.config_changes import ConfigPlan
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import check_topic_name
@@ -35,7 +36,7 @@ async def alter(
     )
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
-    for each in resources:
+    async for each in Turns().over(resources):
         result = AlterConfigsResourceResponse(
             resource_type=each.resource_type, resource_name=each.resource_name
         )

@@ -1,4 +1,7 @@
-"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44): configs of topics and brokers."""
+"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74): configs of topics,
+groups and brokers."""
+
+from typing import Final
 
 from millpond.protocol.schema import (
     Bool,
@@ -14,6 +17,9 @@ from millpond.protocol.schema import (
     response,
     struct,
 )
+
+CLIENT_METRICS: Final = 16
+"""The only type of resources that version 0 of ListConfigResources lists."""
 
 
 @struct
@@ -121,3 +127,21 @@ class IncrementalAlterConfigsRequest(Request):
 class IncrementalAlterConfigsResponse(Response):
     throttle_time_ms: Int32 = field(default=0)
     responses: list[AlterConfigsResourceResponse]
+
+
+@request(key=74, versions="0-1", flexible="0+")
+class ListConfigResourcesRequest(Request):
+    resource_types: list[Int8] = field("1+", factory=list)
+
+
+@struct
+class ListedConfigResource(Struct):
+    resource_name: String
+    resource_type: Int8 = field("1+", default=CLIENT_METRICS)
+
+
+@response(to=ListConfigResourcesRequest)
+class ListConfigResourcesResponse(Response):
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16 = field(default=0)
+    config_resources: list[ListedConfigResource]

@@ -175,14 +175,22 @@ def describe_configs(kind, name):
     return configs.DescribeConfigsRequest(resources=[asked])
 
 
+CONFIGS = {
+    TOPIC_CONFIGS: ("retention.ms", "1000"),
+    BROKER_CONFIGS: ("max.connections", "5000"),
+    GROUP_CONFIGS: ("consumer.session.timeout.ms", "50000"),
+}
+
+
 def alter_configs(kind, name):
-    config = configs.AlterableConfig(name="retention.ms", value="1000")
+    config = configs.AlterableConfig(name=CONFIGS[kind][0], value=CONFIGS[kind][1])
     asked = configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
     return configs.AlterConfigsRequest(resources=[asked], validate_only=False)
 
 
 def incremental_alter_configs(kind, name):
-    config = configs.IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="1000")
+    key, value = CONFIGS[kind]
+    config = configs.IncrementalAlterableConfig(name=key, config_operation=0, value=value)
     asked = configs.IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
     return configs.IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
 
@@ -493,6 +501,12 @@ CASES = [
             transactional_id=ids.transaction, producer_id=7, producer_epoch=0, committed=True
         ),
         ((r.WRITE_TRANSACTIONAL_ID,),),
+    ),
+    Case(
+        "resources with configs",
+        configs.ListConfigResourcesRequest,
+        lambda ids: configs.ListConfigResourcesRequest(),
+        ((r.DESCRIBE_BROKER_CONFIGS,),),
     ),
     Case(
         "log directories",

@@ -24,7 +24,7 @@ NAMES = {
 }
 CHANGED_BY_REQUESTS = (
     *("topics", "partitions", "extents", "producers", "transactions", "txn_partitions", "txn_offsets"),
-    *("groups", "group_offsets", "scram_credentials", "acls", "quotas"),
+    *("groups", "group_offsets", "scram_credentials", "acls", "quotas", "dynamic_configs"),
 )
 
 

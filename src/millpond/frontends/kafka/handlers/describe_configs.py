@@ -20,6 +20,7 @@ from millpond.frontends.kafka.rights import (
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC_CONFIGS,
 )
+from millpond.frontends.kafka.turns import Turns
 from millpond.model.dynamic_configs import EVERY_BROKER
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import check_topic_name
@@ -41,11 +42,14 @@ async def describe_configs(call: KafkaCall, request: DescribeConfigsRequest) -> 
         DESCRIBE_TOPIC_CONFIGS,
         (each.resource_name for each in request.resources if each.resource_type == ConfigResourceType.TOPIC),
     )
-    return DescribeConfigsResponse(results=[_one(call, request, each) for each in request.resources])
+    turns = Turns()
+    return DescribeConfigsResponse(
+        results=[await _one(call, request, each, turns) async for each in turns.over(request.resources)]
+    )
 
 
-def _one(
-    call: KafkaCall, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+async def _one(
+    call: KafkaCall, request: DescribeConfigsRequest, resource: DescribeConfigsResource, turns: Turns
 ) -> DescribeConfigsResult:
     kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
     try:
@@ -56,7 +60,9 @@ def _one(
         return DescribeConfigsResult(
             error_code=code, error_message=message, resource_type=kind, resource_name=name, configs=[]
         )
-    configs = [_config(request, entry) for entry in entries if not keys or entry.name in keys]
+    configs = [
+        _config(request, entry) async for entry in turns.over(entries) if not keys or entry.name in keys
+    ]
     return DescribeConfigsResult(resource_type=kind, resource_name=name, configs=configs)
 
 
