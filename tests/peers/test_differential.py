@@ -61,7 +61,6 @@ EXPECTED_DIFFERENCES: dict[str, str] = {
     "transactions_in_the_newer_way/abort with the old epoch/error_code": "An old epoch is fenced, whatever it asks.",
     "a_transactional_batch_without_a_transaction/an id nobody has/error_code": "It has no open transaction.",
     "idempotent_epochs/*/error_code": "An epoch of -1 is no epoch: the batch is not valid.",
-    "produce_with_times_that_are_not_now/*/record_errors*": "The message says which time; records are not unpacked.",
     "create_with_a_great_many_partitions/error_code": "There is no policy, but a limit.",
     "alter_configs_that_are_refused/*/error_code": "An empty name is no name of a topic.",
     "a_producer_that_is_fenced/epochs/1": "Kafka counts the abort of the older producer too.",

@@ -5,8 +5,9 @@ import itertools
 import pytest
 from tests.quirks.client import MIB, batch_of, headers, patched, produce_request
 
+from millpond.model.record_errors import RECORD_ERRORS_MAX
 from millpond.protocol import LENGTH_BYTES, ErrorCode, encode_response
-from millpond.protocol.messages.produce import ProduceRequest
+from millpond.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millpond.records import Codec, Record, build_batch, build_control_batch
 from millpond.records.markers import MarkerKind
 
@@ -63,14 +64,47 @@ async def test_a_keyless_record_on_a_compacted_topic_is_named_by_its_place_in_th
     """Kafka Connect and Streams keep their state in compacted topics. From v8 on Java producers fail only the record
     that is named (KIP-467) and tell the others that they were in bad company."""
     await client.topic(cleanup_policy="compact")
-    batch = build_batch([Record(b"a", b"k"), Record(b"b"), Record(b"c", b"k")], now_ms=1_000)
+    records = [Record(b"a", b"k"), Record(b"b"), Record(b"c", b"k"), Record(b"d")]
+    batch = build_batch(records, now_ms=1_000)
     answer = await client.produce("orders", batch, version=8)
     assert answer.error_code == ErrorCode.INVALID_RECORD
-    assert [each.batch_index for each in answer.record_errors] == [1]
-    assert "key" in answer.record_errors[0].batch_index_error_message
+    assert [each.batch_index for each in answer.record_errors] == [1, 3]
+    for each in answer.record_errors:
+        assert "without a key" in each.batch_index_error_message
     assert answer.error_message
     keyed = build_batch([Record(b"a", b"k")], now_ms=1_000)
     assert (await client.produce("orders", keyed)).error_code == ErrorCode.NONE
+
+
+async def test_records_with_wrong_times_are_named_by_their_places_in_the_batch(client, clock):
+    await client.topic(message_timestamp_before_max_ms="1000", message_timestamp_after_max_ms="1000")
+    now_ms = clock.now_ms()
+    times = [now_ms, now_ms + 1_001, now_ms - 1_000, now_ms - 1_001, -1]
+    batch = build_batch([Record(b"a", timestamp=time) for time in times], now_ms=now_ms)
+    answer = await client.produce("orders", batch, version=8)
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [each.batch_index for each in answer.record_errors] == [1, 3]
+    assert "outside the limits" in answer.record_errors[0].batch_index_error_message
+
+
+async def test_a_response_names_no_more_bad_records_than_it_may(client):
+    """Producers that name their batches' sizes in megabytes could otherwise ask for responses as large."""
+    await client.topic("logs", partitions=3, cleanup_policy="compact")
+    batch = build_batch([Record(b"")] * (RECORD_ERRORS_MAX - 1), now_ms=1_000)
+    named = [len((await client.produce("logs", batch, version=8)).record_errors)]
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[
+            TopicProduceData(
+                name="logs",
+                partition_data=[PartitionProduceData(index=number, records=batch) for number in range(3)],
+            )
+        ],
+    )
+    [topic] = (await client.ask(request, 8)).responses
+    named += [len(each.record_errors) for each in topic.partition_responses]
+    assert named == [RECORD_ERRORS_MAX - 1, RECORD_ERRORS_MAX - 1, 1, 1]
 
 
 async def test_zstandard_needs_produce_v7(client):

@@ -177,7 +177,7 @@ PUBLIC = {
             "ControlMarker",
         ),
         *("MarkerKind", "Record", "build_batch", "build_control_batch", "check_crc", "compress", "crc32c"),
-        *("RecordTimes", "read_times", "set_max_timestamp"),
+        *("RecordTimes", "each_time", "read_times", "set_max_timestamp"),
         *(
             "decompress",
             "encoded_size_max",

@@ -2,9 +2,11 @@
 with it."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from millpond.model.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge
+from millpond.model.record_errors import keyless_records, untimely_records
 from millpond.model.topics import TopicConfig
 from millpond.records import (
     NO_TIMESTAMP,
@@ -12,6 +14,7 @@ from millpond.records import (
     Buffer,
     Codec,
     RecordTimes,
+    each_time,
     iter_records,
     read_times,
     recompress,
@@ -92,7 +95,8 @@ def check_times(admitted: Admitted, config: TopicConfig, decompressed_bytes_max:
     except CorruptBatch as error:  # the CRC is correct, so a retry would send the same bytes
         raise InvalidRecord(reason=error.facts["reason"]) from error
     for each in times:
-        _check_limits(each, config, admitted.now_ms)
+        if (timestamp := _outside_limits(each, config, admitted.now_ms)) is not None:
+            raise _untimely(admitted, timestamp, config, decompressed_bytes_max)
     return times
 
 
@@ -139,17 +143,36 @@ def _with_newest(data: Buffer, headers: BatchHeaders, newest: Sequence[int]) -> 
     return out, list(walk(out))
 
 
-def _check_limits(times: RecordTimes, config: TopicConfig, now_ms: int) -> None:
-    """Kafka's rule, for every record that has a timestamp."""
-    ahead_ms, behind_ms = times.newest - now_ms, now_ms - times.earliest
-    if ahead_ms > config.timestamp_after_max_ms:
-        raise _too_far(times.newest, ahead_ms, "ahead of", config.timestamp_after_max_ms)
-    if behind_ms > config.timestamp_before_max_ms and times.earliest != NO_TIMESTAMP:
-        raise _too_far(times.earliest, behind_ms, "behind", config.timestamp_before_max_ms)
+def _outside_limits(times: RecordTimes, config: TopicConfig, now_ms: int) -> int | None:
+    """A timestamp that violates Kafka's rule, which holds for every record that has one."""
+    if times.newest - now_ms > config.timestamp_after_max_ms:
+        return times.newest
+    if now_ms - times.earliest > config.timestamp_before_max_ms and times.earliest != NO_TIMESTAMP:
+        return times.earliest
+    return None
 
 
-def _too_far(timestamp: int, apart_ms: int, direction: str, limit_ms: int) -> InvalidTimestamp:
-    return InvalidTimestamp(timestamp=timestamp, apart_ms=apart_ms, direction=direction, limit_ms=limit_ms)
+def _untimely(
+    admitted: Admitted, timestamp: int, config: TopicConfig, decompressed_bytes_max: int
+) -> InvalidTimestamp:
+    """Reads the timestamps once more, to name every record that violates the limits."""
+    view, now_ms = memoryview(admitted.data), admitted.now_ms
+    times = chain.from_iterable(
+        each_time(view, position, header, decompressed_bytes_max=decompressed_bytes_max)
+        for position, header in admitted.headers
+    )
+    earliest, newest = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
+    return untimely_records(
+        timestamp,
+        now_ms,
+        before_max_ms=config.timestamp_before_max_ms,
+        after_max_ms=config.timestamp_after_max_ms,
+        indexes=(
+            index
+            for index, time in enumerate(times)
+            if time != NO_TIMESTAMP and not earliest <= time <= newest
+        ),
+    )
 
 
 # -- other checks -----------------------------------------------------------------------------------------------
@@ -173,6 +196,6 @@ def _with_codec(
 def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:
     """Compaction keeps the last record of each key, so every record needs one."""
     records = iter_records(data, decompressed_bytes_max=decompressed_bytes_max)
-    keyless = next((number for number, record in enumerate(records) if record.key is None), None)
-    if keyless is not None:
-        raise InvalidRecord(reason="a compacted topic does not accept records without a key", record=keyless)
+    error = keyless_records(index for index, record in enumerate(records) if record.key is None)
+    if error is not None:
+        raise error

@@ -20,7 +20,7 @@ from millpond.records.markers import ControlMarker, MarkerKind
 from millpond.records.reader import iter_records, read_marker
 from millpond.records.recompression import recompress
 from millpond.records.record import NO_OFFSET, NO_TIMESTAMP, Header, Record
-from millpond.records.times import RecordTimes, read_times
+from millpond.records.times import RecordTimes, each_time, read_times
 
 __all__ = [
     "HEADER_SIZE",
@@ -40,6 +40,7 @@ __all__ = [
     "compress",
     "crc32c",
     "decompress",
+    "each_time",
     "encoded_size_max",
     "iter_records",
     "read_header",

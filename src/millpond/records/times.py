@@ -83,6 +83,14 @@ def read_times(
     return RecordTimes(base + low, base + high, untimed=True, earliest=min(given, default=NO_TIMESTAMP))
 
 
+def each_time(
+    buffer: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int
+) -> Iterator[int]:
+    """The timestamp of every record of a batch that `read_times` has read."""
+    data = plain_records(buffer, position, header, decompressed_bytes_max)
+    return (header.base_timestamp + delta for delta in _deltas(data, header.record_count))
+
+
 # -- the lowest and the highest delta -------------------------------------------------------------------------------
 
 

@@ -14,7 +14,6 @@ from millpond.log import AppendResult, AppendRole
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CorruptBatch,
-    InvalidRecord,
     InvalidRequest,
     MillpondError,
     NotOwner,
@@ -26,10 +25,12 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.partitioning import partition_of
+from millpond.model.record_errors import keyless_records, record_errors, untimely_records
 from millpond.model.topics import NO_TOPIC_ID, Topic, TopicConfig
 from millpond.reading.quick_decoding import decodes_quickly
 from millpond.records import (
     HEADER_SIZE,
+    NO_TIMESTAMP,
     Buffer,
     Record,
     build_batch,
@@ -177,12 +178,15 @@ class MessageWriter:
             lambda: pack(records, choice.partitions_of(records), self._limits.batch_bytes, size_max, now_ms),
         )
 
-    def _check(self, config: TopicConfig, records: Sequence[Record], now_ms: int) -> None:
+    def _check(self, config: TopicConfig, records: Sequence[Record], now_ms: int, first: int = 0) -> None:
+        """`first` is the index of the first record in the request: an error names every bad message by its index."""
         if config.compacted:
-            _check_keys(records)
+            _check_keys(records, first)
+        if not config.append_time:
+            _check_times(config, records, now_ms, first)
         if config.payloads:
             check_references(records, now_ms, self._payload_limits)
-        check_sizes(records, config.max_message_bytes)
+        check_sizes(records, config.max_message_bytes, first)
 
     def _keyless_partition(self, topic: Topic) -> int:
         """The partition for messages without a key: a different one for each request, and one that this broker owns if
@@ -204,7 +208,7 @@ class MessageWriter:
         records_by_partition: dict[TopicPartition, list[Record]] = {}
         indexes: list[AppendIndex] = []
         now_ms = self._clock.now_ms()
-        for message in messages:
+        for number, message in enumerate(messages):
             known = await self.topic(message.topic, access)
             self._round_robin += 1
             choice = PartitionChoice(
@@ -213,7 +217,7 @@ class MessageWriter:
             topic_partition = self._log.topics.partition(
                 message.topic, choice.partitions_of([message.record])[0]
             )
-            self._check(self._log.topics.config(known.id), [message.record], now_ms)
+            self._check(self._log.topics.config(known.id), [message.record], now_ms, number)
             records = records_by_partition.setdefault(topic_partition, [])
             indexes.append(AppendIndex(topic_partition, len(records)))
             records.append(message.record)
@@ -414,19 +418,40 @@ def check_partition(topic: Topic, partition: int | None) -> None:
         raise UnknownPartition(topic=topic.name, partition=partition)
 
 
-def check_sizes(records: Sequence[Record], size_max: int) -> None:
+def check_sizes(records: Sequence[Record], size_max: int, first: int = 0) -> None:
     """Refuse messages that cannot fit, before they are hashed or copied."""
     for index, record in enumerate(records):
-        size = len(record.value or b"") + len(record.key or b"")
-        if size > size_max:
-            raise RecordTooLarge(size=size + HEADER_SIZE, limit=size_max, record=index)
+        if (size := _payload_size(record)) > size_max:
+            found = record_errors(
+                (first + index for index, each in enumerate(records) if _payload_size(each) > size_max),
+                f"The message does not fit a batch of {size_max} bytes.",
+            )
+            raise RecordTooLarge(size=size + HEADER_SIZE, limit=size_max, record=first + index, records=found)
 
 
-def _check_keys(records: Sequence[Record]) -> None:
+def _payload_size(record: Record) -> int:
+    return len(record.value or b"") + len(record.key or b"")
+
+
+def _check_keys(records: Sequence[Record], first: int) -> None:
     """The same check as the log's, for the whole request; the log checks one batch at a time."""
-    keyless = next((index for index, record in enumerate(records) if record.key is None), None)
-    if keyless is not None:
-        raise InvalidRecord(reason="a compacted topic does not accept records without a key", record=keyless)
+    error = keyless_records(first + index for index, record in enumerate(records) if record.key is None)
+    if error is not None:
+        raise error
+
+
+def _check_times(config: TopicConfig, records: Sequence[Record], now_ms: int, first: int) -> None:
+    """Like `_check_keys`."""
+    before, after = config.timestamp_before_max_ms, config.timestamp_after_max_ms
+    earliest, newest = now_ms - before, now_ms + after
+    wrong = [
+        (record.timestamp, first + index)
+        for index, record in enumerate(records)
+        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= newest
+    ]
+    if wrong:
+        indexes = (index for _, index in wrong)
+        raise untimely_records(wrong[0][0], now_ms, before_max_ms=before, after_max_ms=after, indexes=indexes)
 
 
 def _build(records: Sequence[Record], group: list[int], size_max: int, now_ms: int) -> bytes:

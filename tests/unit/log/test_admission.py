@@ -64,8 +64,9 @@ def test_a_time_too_far_behind_is_refused_unless_there_is_none_or_the_broker_set
 
 def test_any_record_of_any_batch_may_be_too_far_ahead(make_batch):
     late = Record(b"late", timestamp=NOW + 10**9)
-    with pytest.raises(InvalidTimestamp):
-        admitted(make_batch(b"fine", at=NOW) + make_batch(b"fine", late, at=NOW))
+    with pytest.raises(InvalidTimestamp) as refused:
+        admitted(make_batch(b"fine", at=NOW) + make_batch(b"fine", late, late, at=NOW))
+    assert refused.value.facts["records"].indexes == (2, 3)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
@@ -73,8 +74,10 @@ def test_a_compacted_topic_takes_no_record_without_a_key(make_batch, codec):
     keyed = Record(b"v", key=b"k")
     admitted(make_batch(keyed, keyed, compression=codec), compacted=True)
     admitted(make_batch(Record(None, key=b"k")), compacted=True)
-    with pytest.raises(InvalidRecord, match="without a key"):
-        admitted(make_batch(keyed, Record(b"v"), compression=codec), compacted=True)
+    with pytest.raises(InvalidRecord, match="without a key") as refused:
+        admitted(make_batch(keyed, Record(b"v"), keyed, Record(b"v"), compression=codec), compacted=True)
+    facts = refused.value.facts
+    assert (facts["record"], facts["records"].indexes, str(facts["records"])) == (1, (1, 3), "1, 3")
     admitted(make_batch(Record(b"v")))
 
 

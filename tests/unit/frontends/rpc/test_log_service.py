@@ -401,9 +401,11 @@ async def test_a_keyless_message_to_a_compacted_topic_refuses_its_whole_request(
         configs = {"cleanup.policy": "compact"}
         await wire("Admin.CreateTopic", admin_pb2.CreateTopicRequest(name="t", configs=configs))
         messages = [log_pb2.NewMessage(key=b"k", value=b"x" * 600_000) for _ in range(3)]
-        messages[2].ClearField("key")
-        with pytest.raises(grpc.aio.AioRpcError):
+        for keyless in (0, 2):
+            messages[keyless].ClearField("key")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
             await wire("Log.Produce", log_pb2.ProduceRequest(topic="t", messages=messages))
+        assert details_of(refused.value)[1].metadata["records"] == "0, 2"
         assert await stored(broker, "t") == [0]
 
 

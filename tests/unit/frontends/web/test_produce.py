@@ -255,3 +255,30 @@ async def test_a_client_is_sent_to_the_same_path_at_the_owner(client, monkeypatc
 def test_every_operation_says_what_it_does():
     for each in OPERATIONS:
         assert each.summary.endswith("."), each.name
+
+
+@pytest.mark.parametrize(
+    ("configs", "good", "bad", "code"),
+    [
+        ({"cleanup.policy": "compact"}, {"key": "k"}, {}, "InvalidRecord"),
+        (
+            {"message.timestamp.before.max.ms": "1000"},
+            {},
+            {"timestamp_ms": 1},
+            "InvalidTimestamp",
+        ),
+        ({"max.message.bytes": "1000"}, {}, {"value": "x" * 1_001}, "RecordTooLarge"),
+    ],
+    ids=["keyless", "too old", "too large"],
+)
+async def test_a_refused_request_names_every_bad_message_and_stores_none(
+    client, broker, configs, good, bad, code
+):
+    """By its place in the request, whatever partitions its messages go to."""
+    await client.post("/topics", json={"name": "logs", "partitions": 3, "configs": configs})
+    messages = [{"value": str(index)} | (bad if index in (1, 2, 3, 5) else good) for index in range(7)]
+    answer = await client.post("/topics/logs/produce", json={"messages": messages})
+    assert (answer.status_code, answer.json()["code"]) == (400 if code != "RecordTooLarge" else 413, code)
+    details = answer.json()["details"]
+    assert (details["record"], details["records"]) == (1, "1-3, 5")
+    assert [await stored(broker, "logs", number) for number in range(3)] == [[], [], []]

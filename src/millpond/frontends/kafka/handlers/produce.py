@@ -9,8 +9,9 @@ and `message.timestamp.after.max.ms` are checked for every record, as in Kafka; 
 header only its base and its newest timestamp are checked. The response is sent when the batch is durable,
 whatever `acks` is. acks=0 gets no response, and an error closes the connection because there is no other way
 to report it. From v12 a transactional batch adds its partition to the transaction (KIP-890). Zstandard
-requires v7. If a request names a partition twice, both batches are appended. WRITE on the topic is needed, and WRITE on
-the transactional id for a transactional batch.
+requires v7. From v8 the error of a batch names every record that is to blame, up to 10,000 (KIP-467). If a request
+names a partition twice, both batches are appended. WRITE on the topic is needed, and WRITE on the transactional id
+for a transactional batch.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from millpond.model.errors import (
     UnsupportedCompression,
 )
 from millpond.model.ids import TopicPartition
+from millpond.model.record_errors import RECORD_ERRORS_MAX, RecordErrors
 from millpond.protocol import ErrorCode, Response, Versions
 from millpond.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -54,6 +56,25 @@ COPY_BELOW_FRACTION = 2
 """Batches smaller than half of their request are copied, so that they do not keep the whole request in memory."""
 
 Submitted = tuple[int, "asyncio.Future[AppendResult] | MillpondError | ErrorCode"]
+
+
+class NamedRecords:
+    """Bad records are named in the response, so that a producer can tell them from the others (KIP-467). All
+    partitions share a limit; past it, one record of each partition is named."""
+
+    def __init__(self) -> None:
+        self._room = RECORD_ERRORS_MAX
+
+    def of(self, error: MillpondError) -> list[BatchIndexAndErrorMessage]:
+        found = error.facts.get("records")
+        if not isinstance(found, RecordErrors):
+            return []
+        indexes = found.indexes[: max(self._room, 1)]
+        self._room -= len(indexes)
+        return [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=found.message)
+            for index in indexes
+        ]
 
 
 @handles_pipelined(
@@ -152,11 +173,12 @@ async def _join_transaction(
 async def _response(
     call: KafkaCall, request: ProduceRequest, submitted: list[tuple[TopicProduceData, list[Submitted]]]
 ) -> ProduceResponse | None:
+    named = NamedRecords()
     responses = [
         TopicProduceResponse(
             name=topic.name,
             topic_id=topic.topic_id,
-            partition_responses=[await _result(call, index, outcome) for index, outcome in parts],
+            partition_responses=[await _result(call, index, outcome, named) for index, outcome in parts],
         )
         for topic, parts in submitted
     ]
@@ -176,7 +198,10 @@ def _disconnect_on_error(responses: list[TopicProduceResponse]) -> None:
 
 
 async def _result(
-    call: KafkaCall, index: int, outcome: "asyncio.Future[AppendResult] | MillpondError | ErrorCode"
+    call: KafkaCall,
+    index: int,
+    outcome: "asyncio.Future[AppendResult] | MillpondError | ErrorCode",
+    named: NamedRecords,
 ) -> PartitionProduceResponse:
     if isinstance(outcome, ErrorCode):
         return PartitionProduceResponse(index=index, error_code=outcome, base_offset=-1)
@@ -189,7 +214,7 @@ async def _result(
             index=index,
             error_code=_code(call, error),
             base_offset=-1,
-            record_errors=_record_errors(error),
+            record_errors=named.of(error),
             error_message=str(error),
         )
     return PartitionProduceResponse(
@@ -204,11 +229,3 @@ def _code(call: KafkaCall, error: MillpondError) -> ErrorCode:
     if isinstance(error, InvalidTransactionState) and call.version >= ABORTABLE_SINCE:
         return ErrorCode.TRANSACTION_ABORTABLE
     return code_of(error)
-
-
-def _record_errors(error: MillpondError) -> list[BatchIndexAndErrorMessage]:
-    """The index of the record that caused the error, so that the producer can tell it from the others (KIP-467)."""
-    number = error.facts.get("record")
-    if number is None:
-        return []
-    return [BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=str(error))]
