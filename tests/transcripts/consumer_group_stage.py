@@ -139,7 +139,7 @@ class ConsumerGroupStage:
 
     def do_limits(self, _, options):
         self.limits = GroupLimits(**{name: int(value) for name, value in options.items()})
-        self.group = ConsumerGroup("readers", self.limits, self._new_id)
+        self.group, self.stored = ConsumerGroup("readers", self.limits, self._new_id), None
         return ["ok"]
 
     def do_config(self, _, options):

@@ -14,6 +14,9 @@ class NamedDeadlines:
         self._queued: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._due
+
     def set(self, name: str, due_ms: int) -> None:
         self._due[name] = due_ms
         queued = self._queued.get(name)

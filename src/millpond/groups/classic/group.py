@@ -64,7 +64,8 @@ class ClassicGroup:
     def restored(
         cls, group_id: str, limits: GroupLimits, new_id: NewId, snapshot: Snapshot, now_ms: int
     ) -> "ClassicGroup":
-        """The group as another coordinator stored it. The sessions of its members start again."""
+        """The group as another coordinator stored it. The sessions of its members start again. If it has members and no
+        protocol, it was a consumer protocol group, and its first generation is prepared."""
         group = cls(group_id, limits, new_id)
         state = group.state
         state.generation, state.protocol_type = snapshot.generation, snapshot.protocol_type
@@ -73,7 +74,7 @@ class ClassicGroup:
         for member in snapshot.members:
             state.roster.put(member)
             state.keep_alive(member.member_id, now_ms)
-        if len(state.roster) > limits.members_max:
+        if len(state.roster) > limits.members_max or (snapshot.members and snapshot.protocol is None):
             group._prepare(now_ms)
         return group
 
@@ -185,14 +186,20 @@ class ClassicGroup:
         if state.join_due_ms is not None and state.join_due_ms <= now_ms:
             self._end_join(now_ms)
 
-    def kill(self) -> None:
-        """The group was deleted or has moved: pending requests receive `NotCoordinator`."""
+    def rebalance(self, now_ms: int) -> None:
+        """Members must join again, because the group has just taken over from the consumer protocol."""
+        if self.state.phase is GroupPhase.STABLE:
+            self._prepare(now_ms)
+
+    def kill(self, error: MillpondError | None = None) -> None:
+        """The group was deleted, has moved or has changed its protocol. Pending requests receive the error, by default
+        `NotCoordinator`."""
         state = self.state
         state.phase, self._storing = GroupPhase.DEAD, None
         state.join_due_ms = state.sync_due_ms = None
         state.sessions = NamedDeadlines()
         for member in state.roster:
-            state.fail_pending(member.member_id, NotCoordinator(group=state.group_id))
+            state.fail_pending(member.member_id, error or NotCoordinator(group=state.group_id))
 
     # -- joining ----------------------------------------------------------------------------------------------
 

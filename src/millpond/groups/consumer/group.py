@@ -19,9 +19,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from millpond.groups.classic.group import NewId
-from millpond.groups.classic.messages import LeaveRequest
+from millpond.groups.classic.group import ClassicGroup, NewId
+from millpond.groups.classic.messages import Joined, JoinRequest, LeaveRequest, Synced, SyncRequest
+from millpond.groups.classic.snapshot import Snapshot
 from millpond.groups.consumer.checks import check_heartbeat
+from millpond.groups.consumer.classic_members import ClassicMembers
 from millpond.groups.consumer.members import ConsumerMember, MemberState
 from millpond.groups.consumer.messages import (
     JOIN_EPOCH,
@@ -36,6 +38,7 @@ from millpond.groups.consumer.messages import (
     StoredGroup,
     Topics,
 )
+from millpond.groups.consumer.migration import downgraded, upgraded_state
 from millpond.groups.consumer.reconciliation import Owned, Reconciliation
 from millpond.groups.consumer.state import ConsumerGroupState
 from millpond.groups.consumer.subscriptions import MayDescribe
@@ -65,6 +68,7 @@ class ConsumerGroup:
         self.state = state or ConsumerGroupState(group_id, limits)
         self._limits = limits
         self._new_id = new_id
+        self._classic = ClassicMembers(self.state, limits, new_id, self._advance)
 
     @classmethod
     def restored(
@@ -74,10 +78,18 @@ class ConsumerGroup:
         again."""
         state = ConsumerGroupState.restored(group_id, limits, stored)
         group = cls(group_id, limits, new_id, state)
-        for member in state.members.values():
-            state.sessions.set(member.member_id, now_ms + state.session_timeout_ms)
-            if member.state is MemberState.UNREVOKED and not member.is_paused:
-                group._limit_progress(member, now_ms)
+        group._start_sessions(now_ms)
+        return group
+
+    @classmethod
+    def upgraded(
+        cls, classic: ClassicGroup, topics: Topics, limits: GroupLimits, new_id: NewId, now_ms: int
+    ) -> "ConsumerGroup":
+        """A classic group, continued with this protocol. If it has members, they stay. Raises `UnknownGroup` with the
+        reason if that is not possible. The caller kills the classic group when a member of this protocol has
+        joined."""
+        group = cls(classic.state.group_id, limits, new_id, upgraded_state(classic.state, topics, limits))
+        group._start_sessions(now_ms)
         return group
 
     # -- queries ----------------------------------------------------------------------------------------------
@@ -132,6 +144,24 @@ class ConsumerGroup:
             state.group_id, state.phase, state.epoch, state.target_epoch, state.assignor, members
         )
 
+    def is_classic(self, member_id: str) -> bool:
+        """Whether the member uses the classic protocol."""
+        member = self.state.members.get(member_id)
+        return member is not None and member.classic is not None
+
+    def downgrade(self, topics: Topics) -> Snapshot | None:
+        """The group for the classic protocol, once all of its members use that, if the migration policy allows it. To
+        be asked for after each event. A restored `ClassicGroup` then begins with a rebalance."""
+        state = self.state
+        is_due = 0 < state.classic_members == len(state.members)
+        allowed = self._limits.consumer_migration_policy.allows_downgrade
+        return downgraded(state, topics) if is_due and allowed else None
+
+    def empty_snapshot(self) -> Snapshot | None:
+        """The group for the classic protocol, if it has no members: an empty group uses the protocol of the next
+        member."""
+        return None if self.state.members else Snapshot(self.state.epoch, "")
+
     def take_changes(self) -> GroupChanges | None:
         """What has changed since the last call; None if nothing has."""
         return self.state.take_changes()
@@ -155,9 +185,8 @@ class ConsumerGroup:
         self.state.subscriptions.check_regex(request.topic_regex or "")
         self.state.session_timeout_ms = config.session_timeout_ms
         before = self._admit(request, former)
-        member = self._advance(
-            before, _described(before, request), request.owned, topics, now_ms, can_describe
-        )
+        described = _described(before, request)
+        member = self._advance(before, described, request.owned, topics, now_ms, can_describe)
         self.state.sessions.set(member.member_id, now_ms + config.session_timeout_ms)
         return ConsumerHeartbeatResponse(
             member.member_id,
@@ -165,6 +194,23 @@ class ConsumerGroup:
             config.heartbeat_interval_ms,
             tuple(sorted(member.assigned)) if _needs_assignment(request, before, member) else None,
         )
+
+    def join(self, request: JoinRequest, topics: Topics, config: GroupConfig, now_ms: int) -> Joined:
+        """A member of the classic protocol joins. It does not wait for others."""
+        self._check_alive()
+        self.state.session_timeout_ms = config.session_timeout_ms
+        return self._classic.join(request, topics, now_ms)
+
+    def sync(self, request: SyncRequest, now_ms: int) -> Synced:
+        self._check_alive()
+        return self._classic.sync(request, now_ms)
+
+    def heartbeat_classic(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int
+    ) -> None:
+        """Raises `RebalanceInProgress` if the member is to join again."""
+        self._check_alive()
+        self._classic.heartbeat(member_id, instance_id, generation, now_ms)
 
     def leave(self, leaving: Sequence[LeaveRequest], now_ms: int) -> list[MillpondError | None]:
         """Remove members, as an administrator may. Returns the error of each, in order; None for success."""
@@ -290,7 +336,7 @@ class ConsumerGroup:
         owned: Owned,
         topics: Topics,
         now_ms: int,
-        may_describe: MayDescribe | None,
+        may_describe: MayDescribe | None = None,
     ) -> ConsumerMember:
         """Update the member, then the target if the group has changed, and take the member a step towards it."""
         state = self.state
@@ -323,6 +369,15 @@ class ConsumerGroup:
             state.epoch += 1
         if state.epoch > state.target_epoch:
             state.assign()
+
+    def _start_sessions(self, now_ms: int) -> None:
+        state = self.state
+        for member in state.members.values():
+            classic = member.classic
+            timeout_ms = classic.session_timeout_ms if classic is not None else state.session_timeout_ms
+            state.sessions.set(member.member_id, now_ms + timeout_ms)
+            if member.state is MemberState.UNREVOKED and not member.is_paused:
+                self._limit_progress(member, now_ms)
 
     def _limit_progress(self, member: ConsumerMember, now_ms: int) -> None:
         timeout_ms = max(member.rebalance_timeout_ms, self._limits.rebalance_timeout_min_ms)

@@ -26,6 +26,9 @@ class ClassicSupport:
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
 
+    def supports(self, protocol: str) -> bool:
+        return any(each.name == protocol for each in self.protocols)
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:

@@ -56,7 +56,7 @@ class ConsumerGroupState:
         self._assignors: Counter[str] = Counter()
         self._supporters: Counter[str] = Counter()
         self._unstored: set[str] = set()
-        self._stored_header = self._header()
+        self._stored_header: GroupHeader | None = self._header()
 
     @classmethod
     def restored(cls, group_id: str, limits: GroupLimits, stored: StoredGroup) -> "ConsumerGroupState":
@@ -154,6 +154,10 @@ class ConsumerGroupState:
                 self.targets[member_id] = target
                 self._unstored.add(member_id)
         self.target_epoch = self.epoch
+
+    def forget_stored(self) -> None:
+        """Nothing of the group is stored in this form."""
+        self._stored_header = None
 
     def kill(self) -> None:
         self.is_dead = True

@@ -35,7 +35,8 @@ class GroupSubscriptions:
         self._regexes: Counter[str] = Counter()
         self._compiled: dict[str, TopicRegex] = {}
         self._topic_ids: dict[tuple[tuple[str, ...], str], frozenset[TopicId]] = {}
-        self._topics: Topics | None = None
+        self.topics: Topics | None = None
+        """The argument of the last `update`."""
         self._names_changed = True
         self._matched_topics: Topics | None = None
         self._matched_at_ms: int | None = None
@@ -62,9 +63,9 @@ class GroupSubscriptions:
         """Returns whether other topics are subscribed to than before, or one of them has more partitions. Without
         `may_describe` what regular expressions match stays as it is."""
         changed = may_describe is not None and self._resolve(topics, now_ms, may_describe)
-        if topics is self._topics and not changed and not self._names_changed:
+        if topics is self.topics and not changed and not self._names_changed:
             return False
-        self._topics, self._names_changed = topics, False
+        self.topics, self._names_changed = topics, False
         self._topic_ids.clear()
         found = map(topics.find, self.names())
         self.partitions = {each.topic_id: each.partitions for each in found if each is not None}
@@ -87,7 +88,7 @@ class GroupSubscriptions:
 
     def _existing(self, member: ConsumerMember) -> Iterable[TopicId]:
         for name in {*member.topic_names, *self.resolved.get(member.topic_regex, NOTHING)}:
-            topic = self._topics.find(name) if self._topics is not None else None
+            topic = self.topics.find(name) if self.topics is not None else None
             if topic is not None:
                 yield topic.topic_id
 
