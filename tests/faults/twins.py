@@ -189,6 +189,16 @@ TWINS = (
     Twin("memory/test_unread_rpc.py", ("tests/unit/frontends/rpc/test_memory.py",), UNBOUNDED),
     Twin("memory/test_unread_subscriptions.py", ("tests/queues/test_engine.py",), ALL_AT_ONCE),
     Twin("processes/test_chaos.py", (SIMULATION,), "ack_before_commit"),
+    Twin(
+        "processes/test_group_chaos.py",
+        ("tests/transcripts/test_groups.py",),
+        mutant(
+            "the session of a silent member does not end",
+            "groups/classic/group.py",
+            "            self._end_session(member_id, now_ms)\n        if state.sync_due_ms",
+            "            pass\n        if state.sync_due_ms",
+        ),
+    ),
     Twin("processes/test_partitions.py", (SIMULATION,), "ack_before_commit"),
     Twin("processes/test_rolling.py", (SIMULATION,), "commit_out_of_order"),
     Twin(
@@ -339,7 +349,7 @@ TWINS = (
     ),
     Twin("test_object_store.py", ("tests/unit/log/test_uploads.py",), OUT_OF_ORDER),
 )
-TOOLS = ("processes/test_checker.py", "processes/test_proxy.py")
+TOOLS = ("processes/test_checker.py", "processes/test_group_judge.py", "processes/test_proxy.py")
 """Tests of what the tests here use."""
 
 

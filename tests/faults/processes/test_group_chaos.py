@@ -1,0 +1,125 @@
+"""A group of twenty members of all kinds over three brokers: members join, leave, pause and die, and brokers are
+killed, paused and restarted. Every message is read, and no partition is owned twice at one time: `group_judge.py`
+says what that means."""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.faults.processes import workload
+from tests.faults.processes.checker import percentile
+from tests.faults.processes.group_chaos import MEMBERS, PARTITIONS, TOPIC, BrokerChaos, MemberChaos
+from tests.faults.processes.group_judge import believed_twice, owned_twice
+from tests.faults.processes.group_member import KINDS
+from tests.faults.processes.harness import Brokers, eventually
+
+import millpond
+
+ROUNDS, CHANGES_AT_ONCE_MAX = 6, 4
+BROKER_EVERY = 3
+"""One broker is struck in so many rounds of changes."""
+LONG_SECONDS = float(os.environ.get("MILLPOND_CHAOS_SECONDS", "180"))
+READ_SECONDS_MAX = 120.0
+PER_SECOND = 100.0
+WAIT_SHARE = 0.7
+"""In this share of rounds the group settles before the next changes."""
+RESUME_SHARE = 0.5
+ASSIGNORS = ("range", "cooperative-sticky")
+SETTINGS: dict[str, str] = {}
+
+
+def test_every_message_is_read_while_members_come_and_go(
+    brokers: Brokers, tmp_path: Path, figures: list[str]
+) -> None:
+    _run(brokers, tmp_path, figures, "group chaos", lambda rounds, _: rounds < ROUNDS, seed=7)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_every_message_is_read_for_minutes(
+    brokers: Brokers, tmp_path: Path, figures: list[str], assignor: str
+) -> None:
+    """With changes drawn at random; the seed is in the figures, and MILLPOND_CHAOS_SEED repeats its draws.
+    MILLPOND_CHAOS_SECONDS says how long."""
+    seed = int(os.environ.get("MILLPOND_CHAOS_SEED") or random.randrange(2**32))
+    name = f"group chaos, long, {assignor}"
+    _run(brokers, tmp_path, figures, name, lambda _, seconds: seconds < LONG_SECONDS, seed, assignor)
+
+
+def _run(
+    brokers: Brokers,
+    folder: Path,
+    figures: list[str],
+    name: str,
+    goes_on: Callable[[int, float], bool],
+    seed: int,
+    assignor: str = ASSIGNORS[0],
+) -> None:
+    draw = random.Random(seed)
+    brokers.settings |= SETTINGS
+    brokers.start(3)
+    with millpond.Admin(address=brokers.addresses("grpc")[0]) as admin:
+        admin.create_topic(TOPIC, partitions=PARTITIONS)
+    brokers.until_balanced()
+    members = MemberChaos(folder, brokers.addresses("kafka"), draw, KINDS, assignor)
+    nemesis = BrokerChaos(brokers, draw)
+    writer = workload.KafkaWriter("writer", brokers.addresses("kafka"), TOPIC, PARTITIONS, PER_SECOND)
+    writer.start()
+    with members.members():
+        began, rounds = time.monotonic(), 0
+        while goes_on(rounds, time.monotonic() - began):
+            rounds += 1
+            _round(members, nemesis, draw, strikes=rounds % BROKER_EVERY == 0)
+        seconds = time.monotonic() - began
+        members.resume()
+        members.settle()
+        writer.stop()
+        ends = _ends(brokers, writer.sent)
+        eventually(lambda: members.has_read(ends), "every message was read", READ_SECONDS_MAX)
+    twice = owned_twice(members.ownerships())
+    assert not twice, f"{len(twice)} partitions were owned twice (seed {seed}), such as {twice[:3]}"
+    figures += summary(members, nemesis, name, seconds, writer.sent, seed)
+
+
+def _round(members: MemberChaos, nemesis: BrokerChaos, draw: random.Random, *, strikes: bool) -> None:
+    """Paused members wake up in one of the next rounds."""
+    members.resume(RESUME_SHARE)
+    for _ in range(draw.randint(1, CHANGES_AT_ONCE_MAX)):
+        members.change()
+    if strikes:
+        nemesis.strike()
+    if draw.random() < WAIT_SHARE:
+        members.settle()
+
+
+def _ends(brokers: Brokers, sent: int) -> dict[int, int]:
+    """The end of each partition, when all messages are in the log."""
+    seen = workload.read_everything(brokers.addresses("kafka"), TOPIC, PARTITIONS)
+    assert len(seen) == sent
+    return Counter(each.partition for each in seen)
+
+
+def summary(
+    members: MemberChaos, nemesis: BrokerChaos, name: str, seconds: float, messages: int, seed: int
+) -> list[str]:
+    changes = ", ".join(f"{count} {change}" for change, count in sorted(members.changes.items()))
+    kinds = ", ".join(
+        f"{count} {kind}" for kind, count in Counter(life.kind for life in members.lives).items()
+    )
+    strikes = ", ".join(f"{count} {strike}" for strike, count in nemesis.strikes.items())
+    logs = [life.log for life in members.lives]
+    refusals = Counter(reason for log in logs for reason in log.refusals)
+    believed = believed_twice(members.ownerships())
+    return [
+        f"{name}, {seconds:.0f} s, seed {seed}: {MEMBERS} members ({changes}; lives: {kinds}) over 3 brokers "
+        f"({strikes}); {messages} messages, unread 0, read again {sum(log.read_count for log in logs) - messages}",
+        f"{name}: {len(members.ownerships())} ownerships, owned twice 0, believed twice {len(believed)} (longest "
+        f"{max(believed, default=0.0):.1f} s), lost {sum(log.lost_count for log in logs)}; commits refused "
+        f"{sum(refusals.values())} {dict(refusals)}",
+        f"{name}: rebalance p50 {percentile(members.rebalances, 0.5):.2f} s, "
+        f"p99 {percentile(members.rebalances, 0.99):.2f} s, n = {len(members.rebalances)}",
+    ]
