@@ -179,6 +179,7 @@ def build_parts(
         owned_shards.epoch_of,
         clock=clock,
         limits=settings.group_limits(),
+        config_of=configs.group_config,
         trusts_clock=maintenance.guard.trusts_clock,
     )
     audit = AuditLog(clock, enabled=settings.security, metrics=metrics.security)

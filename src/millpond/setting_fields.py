@@ -10,7 +10,7 @@ from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.broker_configs import CONNECTIONS_DEFAULT
-from millpond.model.group_configs import GroupConfigBounds
+from millpond.model.group_configs import GroupConfigBounds, MigrationPolicy
 from millpond.model.principals import Principal
 from millpond.objects.disk_reserve import RESERVE_BYTES
 from millpond.observability.logs import TEXT as TEXT_LOGS
@@ -32,6 +32,7 @@ from millpond.setting_types import (
     LEASE,
     LOG_FORMAT,
     MECHANISMS,
+    MIGRATION_POLICY,
     NODE_ID,
     PAYLOAD_AGE,
     PRINCIPALS,
@@ -285,6 +286,12 @@ class SettingFields:
     )
     group_consumer_heartbeat_interval_max: int = _setting(
         _GROUP_CONFIGS.heartbeat_interval_max_ms, DURATION, "Maximum of that group config."
+    )
+    group_consumer_migration_policy: MigrationPolicy = _setting(
+        _GROUPS.consumer_migration_policy,
+        MIGRATION_POLICY,
+        "Which protocol a group with members may change to when clients of the other protocol join or are left: "
+        "`upgrade` to the consumer protocol, `downgrade` to the classic protocol, both, or neither.",
     )
     offsets_retention: int = _setting(
         _GROUPS.offsets_retention_ms,

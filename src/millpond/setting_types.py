@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from millpond.model.group_configs import MigrationPolicy
 from millpond.model.principals import Principal
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
 from millpond.observability.logs import FORMATS
@@ -107,6 +108,9 @@ FOLDER = SettingType("folder", Path)
 FILE = SettingType("file", str)
 TLS = SettingType(" or ".join(TLS_MODES), _parse_tls)
 TLS_CLIENT_AUTH = SettingType(" or ".join(CLIENT_AUTH), _one_of(*CLIENT_AUTH))
+MIGRATION_POLICY = SettingType(
+    " or ".join(MigrationPolicy), lambda text: MigrationPolicy(_one_of(*MigrationPolicy)(text))
+)
 FLAG = SettingType("true or false", _parse_bool, lambda value: str(value).lower())
 COUNT = SettingType("number", _parse_count)
 COUNT_OR_UNLIMITED = SettingType("number", _from(0, int, str))

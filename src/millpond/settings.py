@@ -105,6 +105,7 @@ class Settings(SettingFields):
         return GroupLimits(
             initial_rebalance_delay_ms=self.group_initial_rebalance_delay,
             offsets_retention_ms=self.offsets_retention,
+            consumer_migration_policy=self.group_consumer_migration_policy,
         )
 
     def group_config_bounds(self) -> GroupConfigBounds:

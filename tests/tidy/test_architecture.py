@@ -129,26 +129,11 @@ PUBLIC = {
         *("SubscriptionStatus", "PullConsumers", "Pulled", "PullerName"),
     ],
     millpond.groups: [
-        *(
-            "CONSUMER",
-            "Claim",
-            "CommittedOffsets",
-            "Description",
-            "GroupLimits",
-            "GroupListing",
-            "Groups",
-            "JoinRequest",
-            "Joined",
-        ),
-        *(
-            "LeaveRequest",
-            "CommitSender",
-            "Protocol",
-            "GroupPhase",
-            "SyncRequest",
-            "Synced",
-            "assigned_partitions",
-        ),
+        *("CONSUMER", "Claim", "CommitSender", "CommittedOffsets", "ConsumerGroupDescription"),
+        *("ConsumerHeartbeat", "ConsumerHeartbeatResponse", "Description", "GroupLimits"),
+        *("GroupListing", "GroupPhase", "Groups", "JOIN_EPOCH", "JoinRequest", "Joined"),
+        *("LeaveRequest", "MemberDescription", "Protocol", "SyncRequest", "Synced"),
+        "assigned_partitions",
     ],
     millpond.log: [
         *(

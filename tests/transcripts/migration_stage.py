@@ -6,7 +6,8 @@ owns these unless `owned=` says otherwise.
     oldgroup generation=3 alice=logs:0,1 bob=none [type=connect] [userdata] [garbage] [rebalancing] [empty]
     upgrade                          the classic group continues with the consumer protocol
     oldjoin NAME topics= [new] [owned=] [instance=] [version=] [session=] [rebalance=] [protocols=] [type=] [member=]
-    oldsync NAME [generation=] [protocol=] [type=]     oldbeat NAME [generation=]     oldcommit NAME [generation=] logs:0
+    oldsync NAME [generation=] [protocol=] [type=]     oldbeat NAME [generation=]
+    oldcommit NAME [generation=] logs:0
     downgrade                        to a classic group, if only its members are left; it is then played on as one
     oldshow
 """
@@ -21,7 +22,6 @@ from tests.unit.groups.consumer_topics import partitions_of, text_of
 from millpond.groups.classic.group import ClassicGroup
 from millpond.groups.classic.members import GroupMember, Protocol
 from millpond.groups.classic.messages import (
-    GroupPhase,
     GroupResponse,
     Joined,
     JoinRequest,
@@ -31,8 +31,9 @@ from millpond.groups.classic.messages import (
 from millpond.groups.classic.snapshot import Snapshot, decode_members, encode_members
 from millpond.groups.consumer.group import ConsumerGroup
 from millpond.groups.consumer_protocol import read_assignment, write_assignment
-from millpond.groups.limits import GroupLimits, MigrationPolicy
+from millpond.groups.limits import GroupLimits
 from millpond.model.errors import MillpondError, RebalanceInProgress
+from millpond.model.group_configs import MigrationPolicy
 from millpond.model.ids import TopicPartition
 from millpond.model.units import parse_duration_ms
 

@@ -1,6 +1,10 @@
-"""Consumer groups and their committed offsets. Writers lock the group's coordinator shard first."""
+"""Groups of both protocols, and their committed offsets. Writers lock the group's coordinator shard first.
 
-from collections.abc import Sequence
+A classic group is one row. A group of the consumer protocol has a row for each member as well, so that a change of one
+member writes one row. Its `state` is Empty or Stable: how far its members are is known from the members.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,20 +12,33 @@ from millpond.catalog.coordinators import shard_of
 from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.ids import TopicId, TopicPartition
 
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 SAVE: Final = """
-    INSERT INTO groups (group_id, shard, generation, protocol_type, state, members, updated_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO groups
+      (group_id, shard, generation, protocol_type, state, members, updated_at, type, state_of_type)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (group_id) DO UPDATE SET generation = excluded.generation,
       protocol_type = excluded.protocol_type, state = excluded.state, members = excluded.members,
-      updated_at = excluded.updated_at
+      updated_at = excluded.updated_at, type = excluded.type, state_of_type = excluded.state_of_type
 """
-COLUMNS: Final = "SELECT group_id, generation, protocol_type, state, members, updated_at FROM groups"
+SAVE_EPOCH: Final = "UPDATE groups SET generation = ?, state = ?, updated_at = ? WHERE group_id = ?"
+COLUMNS: Final = """
+    SELECT group_id, generation, protocol_type, state, members, updated_at, type, state_of_type FROM groups
+"""
 OF_SHARD: Final = f"{COLUMNS} WHERE shard = ? ORDER BY group_id"
 ONE: Final = f"{COLUMNS} WHERE group_id = ?"
+SAVE_MEMBER: Final = """
+    INSERT INTO group_members (group_id, member_id, member) VALUES (?, ?, ?)
+    ON CONFLICT (group_id, member_id) DO UPDATE SET member = excluded.member
+"""
+REMOVE_MEMBER: Final = "DELETE FROM group_members WHERE group_id = ? AND member_id = ?"
+REMOVE_MEMBERS: Final = "DELETE FROM group_members WHERE group_id = ?"
+MEMBERS: Final = "SELECT member_id, member FROM group_members WHERE group_id = ? ORDER BY member_id"
 ALL: Final = """
-    SELECT group_id, protocol_type, state FROM groups
+    SELECT group_id, protocol_type, state, type FROM groups
     UNION ALL
-    SELECT DISTINCT group_id, '', 'Empty' FROM group_offsets o
+    SELECT DISTINCT group_id, '', 'Empty', 'classic' FROM group_offsets o
     WHERE NOT EXISTS (SELECT 1 FROM groups g WHERE g.group_id = o.group_id)
     ORDER BY group_id
 """
@@ -63,7 +80,8 @@ EXPIRE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """`members` is the coordinator's own JSON; the catalog does not interpret it."""
+    """`members`, of a classic group, and `state_of_type`, of others, are the coordinator's own JSON; the catalog does
+    not interpret it."""
 
     group_id: str
     generation: int
@@ -71,6 +89,8 @@ class GroupRow:
     state: str
     members: str
     updated_at: int
+    type: str = CLASSIC
+    state_of_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +100,7 @@ class GroupName:
     group_id: str
     protocol_type: str
     state: str
+    type: str = CLASSIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +112,30 @@ class GroupOffset:
 
 
 def save(tx: CatalogTransaction, group: GroupRow) -> None:
+    """Save a group, or the part of it that is not in rows of its members. A classic group has none."""
     shard = shard_of(group.group_id)
     fields = (group.generation, group.protocol_type, group.state, group.members, group.updated_at)
-    tx.rows(SAVE, (group.group_id, shard, *fields))
+    tx.rows(SAVE, (group.group_id, shard, *fields, group.type, group.state_of_type))
+    if group.type == CLASSIC:
+        tx.rows(REMOVE_MEMBERS, (group.group_id,))
+
+
+def save_epoch(tx: CatalogTransaction, group_id: str, epoch: int, state: str, *, now_ms: int) -> None:
+    """Save what has changed of a stored group of the consumer protocol, if nothing else of its row has."""
+    tx.rows(SAVE_EPOCH, (epoch, state, now_ms, group_id))
+
+
+def save_members(tx: CatalogTransaction, group_id: str, members: Mapping[str, str | None]) -> None:
+    """Save members by id; those with the value None are removed."""
+    kept = [(group_id, member_id, text) for member_id, text in members.items() if text is not None]
+    removed = [(group_id, member_id) for member_id, text in members.items() if text is None]
+    tx.each(REMOVE_MEMBER, removed)
+    tx.each(SAVE_MEMBER, kept)
+
+
+def members(tx: CatalogTransaction, group_id: str) -> dict[str, str]:
+    """The rows of members, by id."""
+    return dict(tx.rows(MEMBERS, (group_id,)))
 
 
 def of_shard(tx: CatalogTransaction, shard: int) -> list[GroupRow]:
@@ -113,6 +155,7 @@ def all_groups(tx: CatalogTransaction) -> list[GroupName]:
 def delete(tx: CatalogTransaction, group_id: str) -> bool:
     """Delete the group, its offsets, and its offsets in open transactions. Returns whether any of them existed."""
     gone = [tx.rows(each, (group_id,)) for each in (DELETE_OFFSETS, DELETE_PENDING_OFFSETS, DELETE)]
+    tx.rows(REMOVE_MEMBERS, (group_id,))
     return any(gone)
 
 

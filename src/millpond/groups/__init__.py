@@ -16,15 +16,26 @@ from millpond.groups.classic.messages import (
     Synced,
     SyncRequest,
 )
+from millpond.groups.consumer.messages import (
+    JOIN_EPOCH,
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResponse,
+    MemberDescription,
+)
 from millpond.groups.consumer_protocol import CONSUMER, assigned_partitions
 from millpond.groups.coordinator import CommitSender, CommittedOffsets, GroupListing, Groups
 from millpond.groups.limits import GroupLimits
 
 __all__ = [
     "CONSUMER",
+    "JOIN_EPOCH",
     "Claim",
     "CommitSender",
     "CommittedOffsets",
+    "ConsumerGroupDescription",
+    "ConsumerHeartbeat",
+    "ConsumerHeartbeatResponse",
     "Description",
     "GroupLimits",
     "GroupListing",
@@ -33,6 +44,7 @@ __all__ = [
     "JoinRequest",
     "Joined",
     "LeaveRequest",
+    "MemberDescription",
     "Protocol",
     "SyncRequest",
     "Synced",

@@ -14,7 +14,7 @@ from millpond.catalog import groups as catalog
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupOffset
 from millpond.groups.claims import Claim, Claims
-from millpond.groups.classic.group import ClassicGroup, NewId
+from millpond.groups.classic.group import NewId
 from millpond.groups.classic.messages import (
     Description,
     GroupPhase,
@@ -24,10 +24,19 @@ from millpond.groups.classic.messages import (
     Synced,
     SyncRequest,
 )
-from millpond.groups.consumer_protocol import CONSUMER, subscribed_topics
+from millpond.groups.consumer.group import ConsumerGroup
+from millpond.groups.consumer.messages import (
+    JOIN_EPOCH,
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResponse,
+)
+from millpond.groups.consumer.subscriptions import MayDescribe
+from millpond.groups.consumer_protocol import CONSUMER
 from millpond.groups.limits import GroupLimits
-from millpond.groups.loaded_groups import LoadedGroup, LoadedGroups
+from millpond.groups.loaded_groups import AnyGroup, LoadedGroup, LoadedGroups
 from millpond.groups.store import GroupStore
+from millpond.groups.subscribable_topics import CurrentTopics
 from millpond.log import CatalogRole
 from millpond.model.clock import Clock
 from millpond.model.errors import (
@@ -43,6 +52,7 @@ from millpond.model.errors import (
     UnknownMember,
     UnknownTopic,
 )
+from millpond.model.group_configs import GroupConfig
 from millpond.model.ids import Session, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -51,7 +61,7 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class CommitSender:
     """The sender of an offset commit or a heartbeat. The default is a consumer that is not a member of the group and
-    chooses its own partitions."""
+    chooses its own partitions. `generation` is the epoch of a member of the consumer protocol."""
 
     member_id: str = ""
     generation: int = -1
@@ -75,16 +85,21 @@ class GroupListing:
     group_id: str
     protocol_type: str
     state: str
+    type: str = catalog.CLASSIC
 
 
 def new_member_id(name: str) -> str:
     return f"{name}-{uuid.uuid4()}"
 
 
+def _default_config(_: str) -> GroupConfig:
+    return GroupConfig()
+
+
 class Groups:
     """The groups whose shards this broker owns. `epoch_of` returns the epoch under which it owns a shard; None if it
-    does not. `trusts_clock` returns whether data may be deleted by age. One method for each request, so there
-    are more than 20."""
+    does not. `config_of` returns the config of a group. `trusts_clock` returns whether data may be deleted by age. One
+    method for each request, so there are more than 20."""
 
     def __init__(
         self,
@@ -95,28 +110,40 @@ class Groups:
         clock: Clock,
         limits: GroupLimits,
         new_id: NewId = new_member_id,
+        config_of: Callable[[str], GroupConfig] = _default_config,
         trusts_clock: Callable[[], bool] = lambda: True,
     ) -> None:
         self._log = log
         self._clock = clock
         self._limits = limits
+        self._new_id = new_id
+        self._config_of = config_of
         self._trusts_clock = trusts_clock
         self._store = GroupStore(log, session, epoch_of, clock)
+        self._topics = CurrentTopics(log.topics)
         self._claims = Claims(limits.reader_lease_ms, limits.readers_max)
-        self._loaded_groups = LoadedGroups(self._store, clock=clock, limits=limits, new_id=new_id)
+        self._loaded_groups = LoadedGroups(
+            self._store, self._topics, clock=clock, limits=limits, new_id=new_id
+        )
 
     # -- members ----------------------------------------------------------------------------------------------
 
     async def join(self, group_id: str, request: JoinRequest) -> Joined:
-        """Returns when the next generation exists, which may take as long as its slowest member."""
+        """Returns when the next generation exists, which may take as long as its slowest member. In a group of the
+        consumer protocol a member gets its own generation at once."""
         _check_group_id(group_id)
         if request.member_id:
             loaded = await self._find_for_member(group_id, request.member_id)
         else:
             loaded = await self._loaded_groups.find_or_add(group_id)
         group = loaded.group
+        if isinstance(group, ConsumerGroup) and (snapshot := group.empty_snapshot()) is not None:
+            group = self._loaded_groups.become_classic(loaded, group, snapshot)
+        if isinstance(group, ConsumerGroup):
+            return await self._join_consumer_group(loaded, group, request)
+        classic = group
         joined = await self._loaded_groups.ask(
-            loaded, lambda ticket: group.join(request, ticket, self._now())
+            loaded, lambda ticket: classic.join(request, ticket, self._now())
         )
         assert isinstance(joined, Joined)
         return joined
@@ -126,17 +153,46 @@ class Groups:
         _check_group_id(group_id)
         loaded = await self._find_for_member(group_id, request.member_id)
         group = loaded.group
+        if isinstance(group, ConsumerGroup):
+            consumer_group = group
+            return await self._loaded_groups.change(loaded, lambda: consumer_group.sync(request, self._now()))
+        classic = group
         synced = await self._loaded_groups.ask(
-            loaded, lambda ticket: group.sync(request, ticket, self._now())
+            loaded, lambda ticket: classic.sync(request, ticket, self._now())
         )
         assert isinstance(synced, Synced)
         return synced
 
     async def heartbeat(self, group_id: str, member: CommitSender) -> None:
+        """The heartbeat of a member of the classic protocol."""
         _check_group_id(group_id)
         loaded = await self._find_for_member(group_id, member.member_id)
-        loaded.group.heartbeat(member.member_id, member.instance_id, member.generation, self._now())
-        self._loaded_groups.perform_effects(loaded)
+        group = loaded.group
+        heartbeat = group.heartbeat_classic if isinstance(group, ConsumerGroup) else group.heartbeat
+        try:
+            heartbeat(member.member_id, member.instance_id, member.generation, self._now())
+        finally:  # an error, too, may begin a time limit
+            self._loaded_groups.perform_effects(loaded)
+
+    async def consumer_heartbeat(
+        self, group_id: str, request: ConsumerHeartbeat, may_describe: MayDescribe
+    ) -> ConsumerHeartbeatResponse:
+        """The heartbeat of a member of the consumer protocol, which also joins and leaves by it. Regular expressions
+        match what the member `may_describe`.
+
+        A member of a group that has none, or that uses the classic protocol by now, is unknown, and joins again. Kafka
+        says that there is no such group, on which its clients end.
+        """
+        _check_group_id(group_id)
+        if request.member_epoch == JOIN_EPOCH:
+            loaded = await self._loaded_groups.find_or_add(group_id)
+        else:
+            loaded = await self._find_for_member(group_id, request.member_id)
+            if not isinstance(loaded.group, ConsumerGroup):
+                raise UnknownMember(group=group_id, member_id=request.member_id)
+        return await self._loaded_groups.change(
+            loaded, lambda: self._consumer_heartbeat(loaded, request, may_describe)
+        )
 
     async def leave(self, group_id: str, leaving: Sequence[LeaveRequest]) -> list[MillpondError | None]:
         """Returns the error of each request, in order; None if it succeeded."""
@@ -144,17 +200,20 @@ class Groups:
         loaded = await self._loaded_groups.find(group_id)
         if loaded is None:
             return [UnknownMember(group=group_id, member_id=each.member_id) for each in leaving]
-        errors = loaded.group.leave(leaving, self._now())
-        self._loaded_groups.perform_effects(loaded)
-        return errors
+        group = loaded.group
+        return await self._loaded_groups.change(loaded, lambda: group.leave(leaving, self._now()))
 
-    async def check_member(self, group_id: str, member: CommitSender) -> None:
-        """Raises unless this member may commit offsets in a transaction."""
+    async def check_member(
+        self, group_id: str, member: CommitSender, topic_partitions: Sequence[TopicPartition] = ()
+    ) -> list[MillpondError | None]:
+        """Raises unless this member may commit offsets in a transaction. Returns the error of each partition, in
+        order; None if the member may commit it."""
         loaded = await self._loaded_groups.find(group_id)
         if loaded is not None:
-            _check_commit(loaded.group, member, self._now(), transactional=True)
-        elif member.generation >= 0:
+            return _check_commit(loaded.group, member, topic_partitions, self._now(), transactional=True)
+        if member.generation >= 0:
             raise IllegalGeneration(group=group_id, generation=member.generation, current="no generation")
+        return [None] * len(topic_partitions)
 
     # -- offsets ----------------------------------------------------------------------------------------------
 
@@ -169,9 +228,10 @@ class Groups:
             loaded = await self._loaded_groups.find_or_add(group_id)
         if loaded is None:
             raise UnknownGroup(group=group_id)
-        _check_commit(loaded.group, member, self._now(), transactional=False)
+        named = [each.topic_partition for each in offsets]
+        refused = _check_commit(loaded.group, member, named, self._now(), transactional=False)
         self._loaded_groups.perform_effects(loaded)
-        errors = [self._check_metadata(each) for each in offsets]
+        errors = [error or self._check_metadata(each) for each, error in zip(offsets, refused, strict=True)]
         accepted = [each for each, error in zip(offsets, errors, strict=True) if error is None]
         if accepted:
             now_ms = self._clock.now_ms()
@@ -181,8 +241,13 @@ class Groups:
             )
         return errors
 
-    async def committed_offsets(self, group_id: str) -> CommittedOffsets:
+    async def committed_offsets(self, group_id: str, member: CommitSender = NO_MEMBER) -> CommittedOffsets:
+        """Raises if the sender names a member of the consumer protocol that is unknown, or in another epoch."""
         self._store.ownership(group_id)  # raises unless this broker coordinates the group
+        if member.member_id or member.generation >= 0:
+            loaded = await self._loaded_groups.find(group_id)
+            if loaded is not None and isinstance(loaded.group, ConsumerGroup):
+                loaded.group.check_fetch(member.member_id, member.generation)
 
         def read(tx: CatalogTransaction) -> CommittedOffsets:
             # Pending offsets first: if a transaction ends between the two reads, its offsets are committed ones then.
@@ -201,7 +266,7 @@ class Groups:
         loaded = await self._loaded_groups.find(group_id)
         if loaded is None:
             await self._check_has_offsets(group_id)
-        topics = _subscribed_topics(loaded.group) if loaded is not None else frozenset()
+        topics = loaded.group.subscribed_topics() if loaded is not None else frozenset()
         errors = [
             self._check_unsubscribed(group_id, topics, topic_partition)
             for topic_partition in topic_partitions
@@ -225,8 +290,8 @@ class Groups:
         milliseconds. Raises `GroupInUse` while another reader has a claim, or while the group has members."""
         _check_group_id(claim.group_id)
         loaded = await self._loaded_groups.find(claim.group_id)
-        if loaded is not None and loaded.group.state.phase is not GroupPhase.EMPTY:
-            raise _has_members(loaded.group, claim.topic)
+        if loaded is not None and not _is_empty(loaded.group):
+            raise _has_members(loaded, claim.topic)
         self._claims.take(claim, reader, self._now())
         return self._limits.reader_lease_ms
 
@@ -237,46 +302,47 @@ class Groups:
     async def check_reader(self, group_id: str, topic: str, partitions: Collection[int], reader: str) -> None:
         """Raises unless this reader may commit positions. If its claim has expired, another reader may have one."""
         loaded = await self._loaded_groups.find(group_id)
-        if loaded is not None and loaded.group.state.phase is not GroupPhase.EMPTY:
-            raise _has_members(loaded.group, topic)
+        if loaded is not None and not _is_empty(loaded.group):
+            raise _has_members(loaded, topic)
         self._claims.check(group_id, topic, partitions, reader, self._now())
 
     # -- administration ---------------------------------------------------------------------------------------
 
-    async def describe(self, group_id: str) -> Description:
+    async def describe(self, group_id: str) -> Description | ConsumerGroupDescription:
         loaded = await self._loaded_groups.find(group_id)
-        if loaded is not None:
-            return loaded.group.describe()
-        await self._check_has_offsets(group_id)
-        return Description(group_id, GroupPhase.EMPTY)
+        if loaded is None:
+            await self._check_has_offsets(group_id)
+            return Description(group_id, GroupPhase.EMPTY)
+        group = loaded.group
+        return group.describe(self._topics.get()) if isinstance(group, ConsumerGroup) else group.describe()
 
     async def list_groups(self, *, all_brokers: bool = False) -> list[GroupListing]:
         """Groups that have or had members, or have offsets, sorted by name: those that this broker coordinates, and
         with `all_brokers` also those of other brokers, in the state in which they were last saved."""
         stored = await self._store.read(catalog.all_groups)
         found = {
-            each.group_id: GroupListing(each.group_id, each.protocol_type, each.state)
+            each.group_id: GroupListing(each.group_id, each.protocol_type, each.state, each.type)
             for each in stored
             if all_brokers or self._store.coordinates(each.group_id)
         }
-        for group in (loaded.group for loaded in self._loaded_groups):
-            state = group.state
-            if state.group_id in found or not group.is_idle():
-                found[state.group_id] = GroupListing(state.group_id, state.protocol_type, state.phase)
+        for loaded in self._loaded_groups:
+            group_id = loaded.ownership.group_id
+            if group_id in found or not loaded.group.is_idle():
+                found[group_id] = _listing(group_id, loaded.group)
         return [found[group_id] for group_id in sorted(found)]
 
     async def delete_group(self, group_id: str) -> None:
         loaded = await self._loaded_groups.find(group_id)
         if loaded is not None:
             await self._loaded_groups.wait_until_saved(loaded)
-            if loaded.group.state.phase is GroupPhase.DEAD:
+            if loaded.group.is_dead:
                 raise NotCoordinator(group=group_id)
-            if loaded.group.state.phase is not GroupPhase.EMPTY:
+            if not _is_empty(loaded.group):
                 raise GroupNotEmpty(group=group_id)
         existed = loaded is not None and not loaded.group.is_idle()
         ownership = loaded.ownership if loaded is not None else self._store.ownership(group_id)
         existed |= await self._loaded_groups.write(ownership, lambda tx: catalog.delete(tx, group_id))
-        if loaded is not None and loaded.group.state.phase is GroupPhase.EMPTY:
+        if loaded is not None and _is_empty(loaded.group):
             self._loaded_groups.drop(loaded)
         if not existed:
             raise UnknownGroup(group=group_id)
@@ -344,6 +410,28 @@ class Groups:
     def _now(self) -> int:
         return self._clock.monotonic_ms()
 
+    async def _join_consumer_group(
+        self, loaded: LoadedGroup, group: ConsumerGroup, request: JoinRequest
+    ) -> Joined:
+        """A member of the classic protocol joins a group of the consumer protocol."""
+        topics, config = self._topics.get(), self._config_of(loaded.ownership.group_id)
+        return await self._loaded_groups.change(
+            loaded, lambda: group.join(request, topics, config, self._now())
+        )
+
+    def _consumer_heartbeat(
+        self, loaded: LoadedGroup, request: ConsumerHeartbeat, may_describe: MayDescribe
+    ) -> ConsumerHeartbeatResponse:
+        """Changes the group's protocol if a member can join only so."""
+        group_id, topics, now_ms = loaded.ownership.group_id, self._topics.get(), self._now()
+        config, former = self._config_of(group_id), loaded.group
+        if isinstance(former, ConsumerGroup):
+            return former.heartbeat(request, topics, config, now_ms, may_describe)
+        group = ConsumerGroup.upgraded(former, topics, self._limits, self._new_id, now_ms)
+        response = group.heartbeat(request, topics, config, now_ms, may_describe)
+        self._loaded_groups.become_consumer(loaded, former, group)
+        return response
+
     async def _find_for_member(self, group_id: str, member_id: str) -> LoadedGroup:
         """Returns the group of a request that names this member; raises `UnknownMember` if there is no such group."""
         loaded = await self._loaded_groups.find(group_id)
@@ -370,21 +458,22 @@ class Groups:
         return GroupSubscribed(group=group_id, topic=name) if subscribed else None
 
 
-def _subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics that the members subscribe to; None if a member's metadata cannot be decoded. Raises `GroupNotEmpty`
-    for other protocol types, whose metadata only their members can decode."""
-    if group.state.phase is GroupPhase.EMPTY:
-        return frozenset()
-    if group.state.protocol_type != CONSUMER:
-        raise GroupNotEmpty(group=group.state.group_id)
-    return subscribed_topics(member.metadata(group.state.protocol) for member in group.state.roster)
+def _is_empty(group: AnyGroup) -> bool:
+    """A classic group that is dead is not empty."""
+    return not (group.is_dead or group.member_count)
 
 
-def _has_members(group: ClassicGroup, topic: str) -> GroupInUse:
-    members = len(group.state.roster)
+def _has_members(loaded: LoadedGroup, topic: str) -> GroupInUse:
+    members = loaded.group.member_count
     count = "a member" if members == 1 else f"{members} members"
     reason = f"it has {count}, and members share its partitions among themselves, as Kafka consumers do"
-    return GroupInUse(group=group.state.group_id, topic=topic, reason=reason)
+    return GroupInUse(group=loaded.ownership.group_id, topic=topic, reason=reason)
+
+
+def _listing(group_id: str, group: AnyGroup) -> GroupListing:
+    if isinstance(group, ConsumerGroup):
+        return GroupListing(group_id, CONSUMER, group.phase, catalog.CONSUMER)
+    return GroupListing(group_id, group.state.protocol_type, group.state.phase)
 
 
 def _check_group_id(group_id: str) -> None:
@@ -392,7 +481,19 @@ def _check_group_id(group_id: str) -> None:
         raise InvalidGroupId(group=group_id)
 
 
-def _check_commit(group: ClassicGroup, member: CommitSender, now_ms: int, *, transactional: bool) -> None:
-    group.check_commit(
-        member.member_id, member.instance_id, member.generation, now_ms, transactional=transactional
-    )
+def _check_commit(
+    group: AnyGroup,
+    member: CommitSender,
+    topic_partitions: Sequence[TopicPartition],
+    now_ms: int,
+    *,
+    transactional: bool,
+) -> list[MillpondError | None]:
+    """Returns the error of each partition, in order. Raises errors that concern all of them."""
+    member_id, instance_id, generation = member.member_id, member.instance_id, member.generation
+    if isinstance(group, ConsumerGroup):
+        return group.check_commit(
+            member_id, instance_id, generation, topic_partitions, now_ms, transactional=transactional
+        )
+    group.check_commit(member_id, instance_id, generation, now_ms, transactional=transactional)
+    return [None] * len(topic_partitions)

@@ -2,27 +2,8 @@
 noted."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class MigrationPolicy(StrEnum):
-    """Which protocol a group with members may change to. Empty groups use the protocol of the next member."""
-
-    BIDIRECTIONAL = "bidirectional"
-    UPGRADE = "upgrade"
-    """From the classic protocol to the consumer protocol, when a member of that joins."""
-    DOWNGRADE = "downgrade"
-    """From the consumer protocol to the classic protocol, when only members of that are left."""
-    DISABLED = "disabled"
-    """Neither, and members of the classic protocol cannot join a group of the consumer protocol."""
-
-    @property
-    def allows_upgrade(self) -> bool:
-        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
-
-    @property
-    def allows_downgrade(self) -> bool:
-        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
+from millpond.model.group_configs import MigrationPolicy
 
 
 @dataclass(frozen=True, slots=True)

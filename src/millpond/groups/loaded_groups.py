@@ -1,7 +1,8 @@
 """The groups in memory: loaded from the catalog on first use, saved when they change, and woken when a deadline is due.
 
-Used on one event loop; state changes only between awaits. A caller that waits for a response may be cancelled. That
-does not change the group: until its session expires, the member stays, as if its client had died.
+A group is of the classic or of the consumer protocol, and may change that. Used on one event loop; state changes only
+between awaits. A caller that waits for a response may be cancelled. That does not change the group: until its session
+expires, the member stays, as if its client had died.
 """
 
 import asyncio
@@ -11,38 +12,54 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from millpond.catalog.commits import CommitOperation
+from millpond.groups.change_saver import ChangeSaver
 from millpond.groups.classic.group import ClassicGroup, NewId
 from millpond.groups.classic.messages import GroupResponse, Joined, SaveSnapshot, Synced
+from millpond.groups.classic.snapshot import Snapshot
+from millpond.groups.consumer.group import ConsumerGroup
 from millpond.groups.deadlines import NamedDeadlines
 from millpond.groups.limits import GroupLimits
 from millpond.groups.store import GroupOwnership, GroupStore
+from millpond.groups.subscribable_topics import CurrentTopics
 from millpond.model.clock import Clock
-from millpond.model.errors import MillpondError, NotCoordinator
+from millpond.model.errors import MillpondError, NotCoordinator, RebalanceInProgress
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+AnyGroup = ClassicGroup | ConsumerGroup
 GroupOutcome = Joined | Synced | MillpondError
 
 
 @dataclass(slots=True, eq=False)
 class LoadedGroup:
-    """A group in memory. It is dropped if the epoch of its shard has changed since it was loaded."""
+    """A group in memory. It is dropped if the epoch of its shard has changed since it was loaded. While a save is in
+    flight, the catalog holds an older state."""
 
-    group: ClassicGroup
+    group: AnyGroup
     ownership: GroupOwnership
+    changes: ChangeSaver
+    """Of a group of the consumer protocol."""
     saving: "set[asyncio.Task[None]]" = field(default_factory=set)
-    """Saves in flight. Until they are done, the catalog holds an older state."""
+    """Saves in flight of a classic group."""
+
+    @property
+    def is_saving(self) -> bool:
+        return bool(self.saving) or self.changes.is_saving
 
 
 class LoadedGroups:
     """The groups in memory. Loading, saving and dropping exclude each other through the same locks, so they are one
     class with more than 20 methods."""
 
-    def __init__(self, store: GroupStore, *, clock: Clock, limits: GroupLimits, new_id: NewId) -> None:
+    def __init__(
+        self, store: GroupStore, topics: CurrentTopics, *, clock: Clock, limits: GroupLimits, new_id: NewId
+    ) -> None:
         self._store = store
+        self._topics = topics
         self._clock = clock
         self._limits = limits
         self._new_id = new_id
@@ -79,8 +96,17 @@ class LoadedGroups:
             return found
         return self._add(self._store.ownership(group_id), ClassicGroup(group_id, self._limits, self._new_id))
 
+    async def change(self, loaded: LoadedGroup, event: Callable[[], T]) -> T:
+        """Send a consumer group an event. Returns when everything that its response rests on is saved."""
+        try:
+            response = event()
+        finally:  # an error, too, may begin a time limit
+            self.perform_effects(loaded)
+        await loaded.changes.wait()
+        return response
+
     async def ask(self, loaded: LoadedGroup, event: Callable[[int], None]) -> Joined | Synced:
-        """Send the group an event and wait for its response. The ticket is a number by which the response is
+        """Send a classic group an event and wait for its response. The ticket is a number by which the response is
         matched."""
         ticket = next(self._tickets)
         future: asyncio.Future[GroupOutcome] = asyncio.get_running_loop().create_future()
@@ -96,14 +122,48 @@ class LoadedGroups:
         return outcome
 
     def perform_effects(self, loaded: LoadedGroup) -> None:
-        """Perform the effects that the group has requested, and update its alarm."""
-        for effect in loaded.group.take_effects():
+        """Perform the effects that the group has requested, save its changes, and update its alarm."""
+        group = loaded.group
+        if isinstance(group, ConsumerGroup):
+            group = self._save_changes(loaded, group)
+        if isinstance(group, ClassicGroup):
+            self._perform(loaded, group)
+        if self._groups.get(loaded.ownership.group_id) is loaded:
+            self._set_alarm(loaded)
+
+    def _perform(self, loaded: LoadedGroup, group: ClassicGroup) -> None:
+        for effect in group.take_effects():
             if isinstance(effect, GroupResponse):
                 self._deliver(effect)
             else:
-                self._begin_save(loaded, effect)
-        if self._groups.get(loaded.ownership.group_id) is loaded:
-            self._set_alarm(loaded)
+                self._begin_save(loaded, group, effect)
+
+    def _save_changes(self, loaded: LoadedGroup, group: ConsumerGroup) -> AnyGroup:
+        """The group itself, or the classic group that continues it because only classic members are left."""
+        if group.is_dead:
+            return group
+        changes = group.take_changes()
+        if changes is not None:
+            loaded.changes.add(changes)
+        snapshot = group.downgrade(self._topics.get())
+        return group if snapshot is None else self.become_classic(loaded, group, snapshot)
+
+    def become_classic(self, loaded: LoadedGroup, group: ConsumerGroup, snapshot: Snapshot) -> ClassicGroup:
+        """The group continues with the classic protocol. It is saved as such with its next generation: until then
+        another coordinator would take the same step."""
+        group.kill()
+        classic = ClassicGroup.restored(
+            loaded.ownership.group_id, self._limits, self._new_id, snapshot, self._clock.monotonic_ms()
+        )
+        loaded.group = classic
+        return classic
+
+    def become_consumer(self, loaded: LoadedGroup, classic: ClassicGroup, group: ConsumerGroup) -> None:
+        """The group continues with the consumer protocol. Members that wait for a generation receive an error after
+        which they join again."""
+        loaded.group = group
+        classic.kill(RebalanceInProgress(group=loaded.ownership.group_id))
+        self._perform(loaded, classic)
 
     async def write(self, ownership: GroupOwnership, operation: CommitOperation) -> Any:
         """Write to the catalog, fenced by the epoch of the group's shard. If another broker coordinates the group now,
@@ -115,9 +175,12 @@ class LoadedGroups:
             raise
 
     async def wait_until_saved(self, loaded: LoadedGroup) -> None:
-        """Returns when no save of the group is in flight."""
-        while loaded.saving:
-            await asyncio.wait(loaded.saving)
+        """Returns when no save of the group is in flight, whether or not the last one has failed."""
+        while loaded.is_saving:
+            with contextlib.suppress(MillpondError):
+                await loaded.changes.wait()
+            if loaded.saving:
+                await asyncio.wait(loaded.saving)
 
     def drop(self, loaded: LoadedGroup) -> None:
         """Remove a group that was deleted or has another coordinator. Waiting callers receive `NotCoordinator`."""
@@ -137,7 +200,7 @@ class LoadedGroups:
     def evict_idle(self) -> None:
         """Remove groups from memory that can be loaded again on the next request."""
         for group_id, loaded in list(self._groups.items()):
-            if loaded.group.is_idle() and not loaded.saving:
+            if loaded.group.is_idle() and not loaded.is_saving:
                 del self._groups[group_id]
                 self._deadlines.clear(group_id)
 
@@ -204,8 +267,12 @@ class LoadedGroups:
             return None
         return loaded
 
-    def _add(self, ownership: GroupOwnership, group: ClassicGroup) -> LoadedGroup:
-        loaded = self._groups[ownership.group_id] = LoadedGroup(group, ownership)
+    def _add(self, ownership: GroupOwnership, group: AnyGroup) -> LoadedGroup:
+        saver = ChangeSaver(
+            lambda changes: self._store.save_changes(ownership, changes),
+            lambda error: self._failed(ownership, error),
+        )
+        loaded = self._groups[ownership.group_id] = LoadedGroup(group, ownership, saver)
         self.perform_effects(loaded)
         return loaded
 
@@ -220,32 +287,34 @@ class LoadedGroups:
             raise error.copy() from error
 
     async def _read(self, ownership: GroupOwnership) -> None:
-        snapshot = await self._store.load(ownership.group_id)
-        if snapshot is None or ownership.group_id in self._groups:
+        group_id = ownership.group_id
+        stored = await self._store.load(group_id)
+        if stored is None or group_id in self._groups:
             return
         now_ms = self._clock.monotonic_ms()
-        self._add(
-            ownership,
-            ClassicGroup.restored(
-                ownership.group_id, self._limits, self._new_id, snapshot=snapshot, now_ms=now_ms
-            ),
-        )
+        if isinstance(stored, Snapshot):
+            classic = ClassicGroup.restored(group_id, self._limits, self._new_id, stored, now_ms)
+            self._add(ownership, classic)
+        else:
+            group = ConsumerGroup.restored(group_id, self._limits, self._new_id, stored, now_ms)
+            self._add(ownership, group)
 
     def _deliver(self, response: GroupResponse) -> None:
         future = self._waiting.pop(response.ticket, None)
         if future is not None and not future.done():
             future.set_result(response.outcome)
 
-    def _begin_save(self, loaded: LoadedGroup, save: SaveSnapshot) -> None:
-        """Save the group in a task. Tasks start in the order in which they are created, and so do their commits: the
-        last save wins."""
-        task = asyncio.create_task(self._save(loaded, save))
+    def _begin_save(self, loaded: LoadedGroup, group: ClassicGroup, save: SaveSnapshot) -> None:
+        """Save a classic group in a task. Tasks start in the order in which they are created, and so do their commits:
+        the last save wins."""
+        task = asyncio.create_task(self._save(loaded, group, save))
         loaded.saving.add(task)
         task.add_done_callback(loaded.saving.discard)
 
-    async def _save(self, loaded: LoadedGroup, save: SaveSnapshot) -> None:
+    async def _save(self, loaded: LoadedGroup, group: ClassicGroup, save: SaveSnapshot) -> None:
         failure: MillpondError | None = None
         try:
+            await loaded.changes.wait()  # of the group before it became a classic one
             await self._store.save(loaded.ownership, save.snapshot)
         except NotCoordinator:
             self.drop(loaded)
@@ -254,8 +323,14 @@ class LoadedGroups:
                 "saving group failed", extra={"group": loaded.ownership.group_id, "error": str(error)}
             )
             failure = error
-        loaded.group.saved(save, failure, self._clock.monotonic_ms())
+        group.saved(save, failure, self._clock.monotonic_ms())
         self.perform_effects(loaded)
+
+    def _failed(self, ownership: GroupOwnership, error: Exception) -> None:
+        """A consumer group could not be saved. The next request loads what is stored of it."""
+        if not isinstance(error, NotCoordinator):
+            logger.warning("saving group failed", extra={"group": ownership.group_id, "error": str(error)})
+        self._drop_loaded_as(ownership)
 
     def _drop_loaded_as(self, ownership: GroupOwnership) -> None:
         loaded = self._groups.get(ownership.group_id)

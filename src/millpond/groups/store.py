@@ -1,7 +1,7 @@
 """Groups in the catalog. Every write verifies, in the same transaction, that this broker owns the group's shard."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from millpond.catalog import coordinators, groups
 from millpond.catalog.commits import CommitOperation
@@ -9,12 +9,16 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupRow
 from millpond.groups.classic.messages import GroupPhase
 from millpond.groups.classic.snapshot import Snapshot, decode_members, encode_members
+from millpond.groups.consumer.messages import GroupChanges, StoredGroup
+from millpond.groups.consumer_protocol import CONSUMER
 from millpond.log import CatalogRole
 from millpond.model.clock import Clock
 from millpond.model.errors import NotCoordinator, NotOwner
 from millpond.model.ids import Session
 
 T = TypeVar("T")
+NO_MEMBERS: Final = encode_members(Snapshot(0, CONSUMER))
+"""What an older version of this code reads of a group of the consumer protocol."""
 
 
 class GroupOwnership(NamedTuple):
@@ -73,9 +77,8 @@ class GroupStore:
             self._lost[ownership.shard] = ownership.epoch
             raise NotCoordinator(group=ownership.group_id) from error
 
-    async def load(self, group_id: str) -> Snapshot | None:
-        row = await self._log.read(lambda tx: groups.find(tx, group_id))
-        return decode_members(row.generation, row.protocol_type, row.members) if row is not None else None
+    async def load(self, group_id: str) -> Snapshot | StoredGroup | None:
+        return await self._log.read(lambda tx: _load(tx, group_id))
 
     async def save(self, ownership: GroupOwnership, snapshot: Snapshot) -> None:
         row = GroupRow(
@@ -87,3 +90,30 @@ class GroupStore:
             updated_at=self._clock.now_ms(),
         )
         await self.write(ownership, lambda tx: groups.save(tx, row))
+
+    async def save_changes(self, ownership: GroupOwnership, changes: GroupChanges) -> None:
+        """Save what has changed of a group of the consumer protocol."""
+        group_id, now_ms = ownership.group_id, self._clock.now_ms()
+        state = GroupPhase.EMPTY if changes.is_empty else GroupPhase.STABLE
+
+        def save(tx: CatalogTransaction) -> None:
+            if changes.state is None:
+                groups.save_epoch(tx, group_id, changes.epoch, state, now_ms=now_ms)
+            else:
+                text = changes.state
+                row = GroupRow(
+                    group_id, changes.epoch, CONSUMER, state, NO_MEMBERS, now_ms, groups.CONSUMER, text
+                )
+                groups.save(tx, row)
+            groups.save_members(tx, group_id, changes.members)
+
+        await self.write(ownership, save)
+
+
+def _load(tx: CatalogTransaction, group_id: str) -> Snapshot | StoredGroup | None:
+    row = groups.find(tx, group_id)
+    if row is None:
+        return None
+    if row.type == groups.CLASSIC:
+        return decode_members(row.generation, row.protocol_type, row.members)
+    return StoredGroup(row.generation, row.state_of_type, groups.members(tx, group_id))

@@ -5,6 +5,7 @@ Names and defaults are Kafka's. Kafka's broker configs set defaults and bounds; 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from millpond.model.config_changes import ConfigPlan, CurrentConfigs, applied, setting
@@ -13,6 +14,26 @@ from millpond.model.errors import InvalidConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
+
+
+class MigrationPolicy(StrEnum):
+    """Which protocol a group with members may change to. Empty groups use the protocol of the next member."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    """From the classic protocol to the consumer protocol, when a member of that joins."""
+    DOWNGRADE = "downgrade"
+    """From the consumer protocol to the classic protocol, when only members of that are left."""
+    DISABLED = "disabled"
+    """Neither, and members of the classic protocol cannot join a group of the consumer protocol."""
+
+    @property
+    def allows_upgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,15 @@ from typing import Final, TypeVar
 from millpond.catalog import partitions
 from millpond.catalog.groups import GroupOffset
 from millpond.catalog.partitions import PartitionRow
-from millpond.groups import CONSUMER, Claim, Description, GroupListing, Groups, assigned_partitions
+from millpond.groups import (
+    CONSUMER,
+    Claim,
+    ConsumerGroupDescription,
+    Description,
+    GroupListing,
+    Groups,
+    assigned_partitions,
+)
 from millpond.log import Log
 from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.config_changes import ConfigChanges, setting
@@ -78,7 +86,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetails:
-    group: Description
+    group: Description | ConsumerGroupDescription
     partitions: list[GroupPartition]
 
     @property
@@ -285,8 +293,10 @@ class Administration:
         except NotCoordinator as error:
             raise self._owners.explain_coordinator(error, group_id) from error
 
-    def _assigned(self, group: Description) -> set[TopicPartition]:
+    def _assigned(self, group: Description | ConsumerGroupDescription) -> set[TopicPartition]:
         """The partitions assigned to the members of a group of Kafka consumers."""
+        if isinstance(group, ConsumerGroupDescription):
+            return {each for member in group.members for each in member.assigned}
         if group.protocol_type != CONSUMER:
             return set()
         found = assigned_partitions(member.assignment for member in group.members)

@@ -16,10 +16,13 @@ class TopicRegistry:
         self._by_id: dict[TopicId, Topic] = {}
         self._by_unified_name: dict[str, Topic] = {}
         self._configs: dict[TopicId, TopicConfig] = {}
+        self.changes = 0
+        """Rises with every change, so that a reader can keep what it has computed from the topics."""
 
     def replace_all(self, topics: Iterable[Topic]) -> None:
         """Replace all topics by the catalog's list."""
         self._by_name, self._by_id, self._by_unified_name, self._configs = {}, {}, {}, {}
+        self.changes += 1
         for topic in topics:
             self.put(topic)
 
@@ -34,6 +37,7 @@ class TopicRegistry:
         self._by_id[known.id] = known
         self._by_unified_name[_unified(known.name)] = known
         self._configs[known.id] = known.config()
+        self.changes += 1
         return known
 
     def all(self) -> list[Topic]:

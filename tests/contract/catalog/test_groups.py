@@ -142,3 +142,40 @@ def test_offsets_expire_when_their_group_has_been_empty_and_silent_for_long(cata
     assert catalog.write(groups.expire_offsets, unused_since_ms=500) == expired
     left = catalog.read(groups.committed_offsets, "g1")
     assert left == ([recent] if expired else [old, recent])
+
+
+CONSUMER_GROUP = GroupRow("g1", 7, "consumer", "Stable", "{}", 100, groups.CONSUMER, '{"target_epoch":7}')
+
+
+def test_a_group_of_the_consumer_protocol_has_rows_of_its_members(catalog):
+    catalog.write(groups.save, CONSUMER_GROUP)
+    catalog.write(groups.save_members, "g1", {"m1": "one", "m2": "zwölf", "m3": "three"})
+    catalog.write(groups.save_members, "g2", {"m1": "of another group"})
+    catalog.write(groups.save_members, "g1", {"m1": "changed", "m3": None, "never": None})
+    assert catalog.read(groups.find, "g1") == CONSUMER_GROUP
+    assert catalog.read(groups.members, "g1") == {"m1": "changed", "m2": "zwölf"}
+    assert catalog.read(groups.members, "absent") == {}
+
+
+def test_an_epoch_is_saved_without_the_rest_of_the_group(catalog):
+    catalog.write(groups.save, CONSUMER_GROUP)
+    catalog.write(groups.save_epoch, "g1", 8, "Empty", now_ms=200)
+    expected = dataclasses.replace(CONSUMER_GROUP, generation=8, state="Empty", updated_at=200)
+    assert catalog.read(groups.find, "g1") == expected
+    assert catalog.read(groups.all_groups) == [GroupName("g1", "consumer", "Empty", groups.CONSUMER)]
+
+
+def test_a_group_that_becomes_a_classic_one_has_no_rows_of_members(catalog):
+    catalog.write(groups.save, CONSUMER_GROUP)
+    catalog.write(groups.save_members, "g1", {"m1": "one"})
+    catalog.write(groups.save, GROUP)
+    assert catalog.read(groups.find, "g1") == GROUP
+    assert catalog.read(groups.members, "g1") == {}
+
+
+def test_a_group_is_deleted_with_its_members(catalog):
+    catalog.write(groups.save, CONSUMER_GROUP)
+    catalog.write(groups.save_members, "g1", {"m1": "one"})
+    assert catalog.write(groups.delete, "g1")
+    assert catalog.read(groups.find, "g1") is None
+    assert catalog.read(groups.members, "g1") == {}

@@ -36,7 +36,7 @@ class FaultyLog:
 
     def __init__(self, log):
         self._log, self.topics = log, log.topics
-        self.reads = 0
+        self.reads = self.writes = 0
         self.may_read, self.may_write = asyncio.Event(), asyncio.Event()
         self.may_read.set()
         self.may_write.set()
@@ -50,6 +50,7 @@ class FaultyLog:
 
     async def write(self, operation):
         await self.may_write.wait()
+        self.writes += 1
         self._check()
         return await self._log.write(operation)
 

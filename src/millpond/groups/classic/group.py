@@ -30,10 +30,12 @@ from millpond.groups.classic.messages import (
 )
 from millpond.groups.classic.snapshot import Snapshot
 from millpond.groups.classic.state import ClassicGroupState
+from millpond.groups.consumer_protocol import CONSUMER, subscribed_topics
 from millpond.groups.deadlines import NamedDeadlines
 from millpond.groups.limits import GroupLimits
 from millpond.model.errors import (
     GroupFull,
+    GroupNotEmpty,
     InconsistentProtocol,
     InvalidSessionTimeout,
     MemberIdRequired,
@@ -90,6 +92,14 @@ class ClassicGroup:
         dues = (state.sessions.next_ms(), state.join_due_ms, state.sync_due_ms)
         return min((due for due in dues if due is not None), default=None)
 
+    @property
+    def member_count(self) -> int:
+        return len(self.state.roster)
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state.phase is GroupPhase.DEAD
+
     def is_idle(self) -> bool:
         """Whether the group can be removed from memory and loaded again without losing anything."""
         return self.state.phase is GroupPhase.EMPTY and not self.state.expected
@@ -100,6 +110,16 @@ class ClassicGroup:
         return Description(
             state.group_id, state.phase, state.protocol_type, protocol or "", tuple(state.roster)
         )
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that members subscribe to; None if a member's metadata cannot be parsed. Raises `GroupNotEmpty`
+        for other protocol types, whose metadata only their members can read."""
+        state = self.state
+        if state.phase is GroupPhase.EMPTY:
+            return frozenset()
+        if state.protocol_type != CONSUMER:
+            raise GroupNotEmpty(group=state.group_id)
+        return subscribed_topics(member.metadata(state.protocol) for member in state.roster)
 
     # -- events -----------------------------------------------------------------------------------------------
 

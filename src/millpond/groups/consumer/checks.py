@@ -27,6 +27,8 @@ def _reasons(request: ConsumerHeartbeat, limits: GroupLimits) -> Iterator[str]:
         yield from _reasons_against_join(request)
     elif not request.member_id:
         yield "the member id is empty"
+    if "\0" in request.member_id:  # PostgreSQL cannot store it
+        yield "the member id has a NUL character"
     yield from _too_large(request, limits)
 
 

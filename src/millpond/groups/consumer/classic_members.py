@@ -16,7 +16,7 @@ from millpond.groups.consumer.messages import JOIN_EPOCH, Topics
 from millpond.groups.consumer.reconciliation import Owned
 from millpond.groups.consumer.state import ConsumerGroupState
 from millpond.groups.consumer_protocol import CONSUMER, MemberMetadata, read_metadata, write_assignment
-from millpond.groups.limits import GroupLimits, MigrationPolicy
+from millpond.groups.limits import GroupLimits
 from millpond.model.errors import (
     GroupFull,
     IllegalGeneration,
@@ -26,6 +26,7 @@ from millpond.model.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from millpond.model.group_configs import MigrationPolicy
 from millpond.model.ids import TopicPartition
 
 

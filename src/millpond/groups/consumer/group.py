@@ -99,8 +99,12 @@ class ConsumerGroup:
         return self.state.phase
 
     @property
-    def epoch(self) -> int:
-        return self.state.epoch
+    def member_count(self) -> int:
+        return len(self.state.members)
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state.is_dead
 
     def is_idle(self) -> bool:
         """Whether the group can be removed from memory and loaded again without losing anything, once its changes are
@@ -112,10 +116,9 @@ class ConsumerGroup:
         dues = (self.state.sessions.next_ms(), self.state.progress.next_ms())
         return min((due for due in dues if due is not None), default=None)
 
-    def subscribed_topics(self, topics: Topics) -> frozenset[str]:
-        """The existing topics that members subscribe to."""
-        names = self.state.subscriptions.names()
-        return frozenset(name for name in names if topics.find(name) is not None)
+    def subscribed_topics(self) -> frozenset[str]:
+        """Includes topics that do not exist."""
+        return self.state.subscriptions.names()
 
     def describe(self, topics: Topics) -> ConsumerGroupDescription:
         """Partitions of deleted topics are left out."""

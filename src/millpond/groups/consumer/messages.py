@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
+from millpond.groups.consumer_protocol import CONSUMER
 from millpond.model.ids import TopicId, TopicPartition
 
 JOIN_EPOCH: Final = 0
@@ -92,6 +93,18 @@ class ConsumerGroupDescription:
     assignor: str
     members: tuple[MemberDescription, ...]
 
+    @property
+    def state(self) -> ConsumerGroupPhase:
+        return self.phase
+
+    @property
+    def protocol_type(self) -> str:
+        return CONSUMER
+
+    @property
+    def protocol(self) -> str:
+        return self.assignor
+
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
@@ -111,3 +124,8 @@ class GroupChanges:
     is_empty: bool
     state: str | None
     members: Mapping[str, str | None]
+
+    def followed_by(self, later: "GroupChanges") -> "GroupChanges":
+        """Both as one."""
+        state = self.state if later.state is None else later.state
+        return GroupChanges(later.epoch, later.is_empty, state, {**self.members, **later.members})

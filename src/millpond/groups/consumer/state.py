@@ -33,7 +33,8 @@ NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 
 class ConsumerGroupState:
     """`targets` is computed for the group at `target_epoch`; if `epoch` is higher, the next heartbeat computes it
-    again. `sessions` end when a member is silent; `progress` has the members that must confirm or rejoin in time."""
+    again. `sessions` end when a member is silent; `progress` has the members that must confirm or rejoin in time. It
+    has more than 20 methods, all of them small, so that the machine has only transitions."""
 
     def __init__(
         self, group_id: str, limits: GroupLimits, subscriptions: GroupSubscriptions | None = None

@@ -5,6 +5,7 @@ from millpond.protocol.messages import (
     api_versions,
     cluster,
     configs,
+    consumer_groups,
     fetch,
     group_admin,
     group_offsets,
@@ -24,7 +25,7 @@ from millpond.protocol.messages import (
 from millpond.protocol.schema import Request
 
 _FAMILIES = (
-    *(acls, api_versions, cluster, configs, fetch, group_admin, group_offsets, groups),
+    *(acls, api_versions, cluster, configs, consumer_groups, fetch, group_admin, group_offsets, groups),
     *(metadata, offsets, produce, quotas, reassignments, sasl, scram),
     *(topic_partitions, topics, transaction_admin, transactions),
 )

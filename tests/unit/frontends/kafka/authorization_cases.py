@@ -12,6 +12,7 @@ from millpond.protocol.messages import (
     acls,
     cluster,
     configs,
+    consumer_groups,
     fetch,
     group_admin,
     group_offsets,
@@ -31,6 +32,8 @@ from millpond.records import Record, build_batch
 
 TOPIC, GROUP, TRANSACTION = "orders", "g-", "x-"
 NEW_TOPIC = "orders-new"
+CONSUMER_GROUP = f"{GROUP}consumer"
+"""A group of the consumer protocol, which has a member."""
 TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS = 2, 4, 32
 
 
@@ -131,6 +134,18 @@ def find_coordinator(ids, key, key_type):
     if ids.version >= 4:
         return groups.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     return groups.FindCoordinatorRequest(key=key, key_type=key_type)
+
+
+def consumer_heartbeat(ids, group_id=None):
+    """A member joins."""
+    return consumer_groups.ConsumerGroupHeartbeatRequest(
+        group_id=group_id or ids.group,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
 
 
 def leave_group(ids):
@@ -369,6 +384,18 @@ CASES = [
         groups.HeartbeatRequest,
         lambda ids: groups.HeartbeatRequest(group_id=ids.group, generation_id=1, member_id="m"),
         ((r.READ_GROUP,),),
+    ),
+    Case(
+        "consumer heartbeat",
+        consumer_groups.ConsumerGroupHeartbeatRequest,
+        consumer_heartbeat,
+        ((r.READ_GROUP,), (r.DESCRIBE_TOPIC,)),
+    ),
+    Case(
+        "describe consumer groups",
+        consumer_groups.ConsumerGroupDescribeRequest,
+        lambda ids: consumer_groups.ConsumerGroupDescribeRequest(group_ids=[CONSUMER_GROUP]),
+        ((r.DESCRIBE_GROUP,), (r.DESCRIBE_TOPIC,)),
     ),
     Case("leave", groups.LeaveGroupRequest, leave_group, ((r.READ_GROUP,),)),
     Case(

@@ -24,7 +24,7 @@ NAMES = {
 }
 CHANGED_BY_REQUESTS = (
     *("topics", "partitions", "extents", "producers", "transactions", "txn_partitions", "txn_offsets"),
-    *("groups", "group_offsets", "scram_credentials", "acls", "quotas", "dynamic_configs"),
+    *("groups", "group_members", "group_offsets", "scram_credentials", "acls", "quotas", "dynamic_configs"),
 )
 
 
@@ -104,7 +104,13 @@ def listed(response, path):
 
 
 async def prepare(client, case):
-    """A group that can be listed, and whose offsets can be deleted; an open transaction that can be described."""
+    """What a case needs: a group that can be listed, offsets that can be deleted, a group with a member or an open
+    transaction that can be described."""
+    if case.name == "describe consumer groups":
+        await client.cluster.grant(*HANDLERS[68].rights, names=NAMES)
+        heartbeat = cases.consumer_heartbeat(cases.Ids(client.topic_id, 1), cases.CONSUMER_GROUP)
+        assert codes(await client.send(heartbeat, 1)) == {0}
+        RecordingAccess.asked = set()
     if case.name in ("list transactions", "describe transactions"):
         await client.cluster.grant(*HANDLERS[24].rights, names=NAMES)
         ids = cases.Ids(client.topic_id, 0)

@@ -2,8 +2,9 @@
 
 An unknown version gets a v0 body with UNSUPPORTED_VERSION and the supported versions of ApiVersions, and the client
 sends the request again (KIP-511). Produce is advertised from 0 although v0-2 are refused: librdkafka compresses
-only then. `transaction.version` 2 tells Java clients that EndTxn v5 increases the epoch (KIP-890). Before v4
-features with minimum version 0 are left out of the supported features, because old clients cannot handle them.
+only then. `transaction.version` 2 tells Java clients that EndTxn v5 increases the epoch (KIP-890), `group.version` 1
+that there are groups of the consumer protocol (KIP-848). Before v4 features with minimum version 0 are left out of the
+supported features, because old clients cannot handle them.
 """
 
 import re
@@ -23,24 +24,24 @@ from millpond.protocol.messages.sasl import SaslAuthenticateRequest
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FEATURES_SINCE = 3
 FEATURES_FROM_ZERO_SINCE = 4
-TRANSACTION_VERSION = 2
+FEATURES = {"group.version": 1, "transaction.version": 2}
+"""The versions in force, each of which is also the highest that is supported."""
 
 
 @handles(ApiVersionsRequest, rights=(), needs_none_because="clients ask before they authenticate")
 async def api_versions(call: KafkaCall, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if call.version >= FEATURES_SINCE and not _names_are_legal(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    supported = [SupportedFeature(name="transaction.version", min_version=0, max_version=TRANSACTION_VERSION)]
+    supported = [
+        SupportedFeature(name=name, min_version=0, max_version=version) for name, version in FEATURES.items()
+    ]
     return ApiVersionsResponse(
         api_keys=advertised(has_security=call.services.security.enabled),
         supported_features=supported if call.version >= FEATURES_FROM_ZERO_SINCE else [],
         finalized_features_epoch=0,
         finalized_features=[
-            FinalizedFeature(
-                name="transaction.version",
-                max_version_level=TRANSACTION_VERSION,
-                min_version_level=TRANSACTION_VERSION,
-            )
+            FinalizedFeature(name=name, max_version_level=version, min_version_level=version)
+            for name, version in FEATURES.items()
         ],
     )
 

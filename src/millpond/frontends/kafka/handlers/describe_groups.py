@@ -1,7 +1,7 @@
 """DescribeGroups (15), v0-6: returns state and members of groups.
 
-Metadata and protocol are included while a group is stable. A group that does not exist has the state "Dead";
-from v6 it also gets an error. From v3 a client may ask for its authorized operations.
+Metadata and protocol are included while a group is stable. A group that does not exist, or that uses the consumer
+protocol, has the state "Dead"; from v6 it also gets an error. From v3 a client may ask for its authorized operations.
 """
 
 from millpond.frontends.kafka.call import KafkaCall
@@ -35,7 +35,11 @@ async def describe_groups(call: KafkaCall, request: DescribeGroupsRequest) -> De
 async def _one(call: KafkaCall, group_id: str) -> DescribedGroup:
     try:
         call.require(DESCRIBE_GROUP, group_id)
-        return _described(await call.groups.describe(group_id))
+        found = await call.groups.describe(group_id)
+        if not isinstance(found, Description):
+            message = f"Group {group_id!r} uses the consumer protocol; ConsumerGroupDescribe describes it."
+            raise UnknownGroup(message, group=group_id)
+        return _described(found)
     except UnknownGroup as error:
         known_error = call.version >= UNKNOWN_GROUP_SINCE
         code = coordinator_code_of(error) if known_error else ErrorCode.NONE

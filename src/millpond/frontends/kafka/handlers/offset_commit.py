@@ -1,9 +1,10 @@
 """OffsetCommit (8), v2-10: commits a group's offsets; they are durable before the response is sent.
 
-Members commit with their generation. Generation -1 without a member id is a consumer that assigns its own
-partitions, or an administrator. Errors of the whole group are reported for each partition. Requests name
-topics up to v9 and use topic ids from v10. A commit to a group that does not exist gets GROUP_ID_NOT_FOUND
-from v9, ILLEGAL_GENERATION before.
+Members commit with their generation, those of the consumer protocol with their epoch; an epoch that has passed is
+good for partitions that the member has had since then (KIP-1251). Generation -1 without a member id is a consumer that
+assigns its own partitions, or an administrator. Errors of the whole group are reported for each partition. Requests
+name topics up to v9 and use topic ids from v10. A commit to a group that does not exist gets GROUP_ID_NOT_FOUND from
+v9, ILLEGAL_GENERATION before. Before v9 a member with a stale epoch gets UNSUPPORTED_VERSION.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import READ_GROUP, READ_TOPIC
 from millpond.groups import CommitSender
-from millpond.model.errors import MillpondError, NotAuthorized, UnknownGroup, UnknownTopic
+from millpond.model.errors import MillpondError, NotAuthorized, StaleMemberEpoch, UnknownGroup, UnknownTopic
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -28,6 +29,7 @@ from millpond.protocol.messages.group_offsets import (
 )
 
 UNKNOWN_GROUP_SINCE = 9
+MEMBER_EPOCH_SINCE = 9
 BY_ID_SINCE = 10
 
 
@@ -94,10 +96,12 @@ async def _commit(
         errors = await call.groups.commit_offsets(request.group_id, offsets, member)
     except MillpondError as error:
         return [_group_code(call, error)] * len(offsets)
-    return [ErrorCode.NONE if error is None else coordinator_code_of(error) for error in errors]
+    return [ErrorCode.NONE if error is None else _group_code(call, error) for error in errors]
 
 
 def _group_code(call: KafkaCall, error: MillpondError) -> ErrorCode:
     if isinstance(error, UnknownGroup) and call.version < UNKNOWN_GROUP_SINCE:
         return ErrorCode.ILLEGAL_GENERATION
+    if isinstance(error, StaleMemberEpoch) and call.version < MEMBER_EPOCH_SINCE:
+        return ErrorCode.UNSUPPORTED_VERSION
     return coordinator_code_of(error)

@@ -4,8 +4,9 @@ A request has one group up to v7, several from v8. Null topics (v2) request all 
 offset. A partition without one has offset -1, leader epoch -1 and no metadata; this is not an error, even if
 the partition does not exist. A client that requires stable offsets (v7) gets a retriable error while an open
 transaction may still change them. An error of the whole group is reported for each partition in v1, once up
-to v7, and with its group from v8. Requests use topic ids from v10. Topics that the client may not describe are left out
-of the list of all, and refused when it asks for them.
+to v7, and with its group from v8. From v9 a member of the consumer protocol names its epoch, and gets
+STALE_MEMBER_EPOCH if that has passed. Requests use topic ids from v10. Topics that the client may not describe are
+left out of the list of all, and refused when it asks for them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
-from millpond.groups import CommittedOffsets
+from millpond.groups import CommitSender, CommittedOffsets
 from millpond.model.errors import MillpondError, NotAuthorized, UnknownTopic
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import NO_UUID, ErrorCode
@@ -89,7 +90,8 @@ async def _group(
 ) -> OffsetFetchResponseGroup:
     try:
         call.require(DESCRIBE_GROUP, group.group_id)
-        found = await call.groups.committed_offsets(group.group_id)
+        member = CommitSender(group.member_id or "", group.member_epoch)
+        found = await call.groups.committed_offsets(group.group_id, member)
     except MillpondError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=_group_code(error))
     asked = _all(call, found) if group.topics is None else _asked(call, group)

@@ -39,8 +39,9 @@ async def txn_offset_commit(call: KafkaCall, request: TxnOffsetCommitRequest) ->
     except NotAuthorized as error:
         return _response(request, repeat(code_of(error)))
     asked = [each for topic in request.topics for each in _asked_of_topic(call, topic)]
-    code = await _commit(call, request, [each for each in asked if isinstance(each, GroupOffset)])
-    return _response(request, (code if isinstance(each, GroupOffset) else each for each in asked))
+    committed = iter(await _commit(call, request, [each for each in asked if isinstance(each, GroupOffset)]))
+    codes = [next(committed) if isinstance(each, GroupOffset) else each for each in asked]
+    return _response(request, codes)
 
 
 def _response(request: TxnOffsetCommitRequest, codes: Iterable[ErrorCode]) -> TxnOffsetCommitResponse:
@@ -81,14 +82,18 @@ def _asked(call: KafkaCall, topic: str, part: TxnOffsetCommitRequestPartition) -
     return GroupOffset(topic_partition, part.committed_offset, part.committed_leader_epoch, metadata)
 
 
-async def _commit(call: KafkaCall, request: TxnOffsetCommitRequest, offsets: list[GroupOffset]) -> ErrorCode:
+async def _commit(
+    call: KafkaCall, request: TxnOffsetCommitRequest, offsets: list[GroupOffset]
+) -> list[ErrorCode]:
     producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
     member = CommitSender(request.member_id, request.generation_id, request.group_instance_id)
     try:
-        await call.groups.check_member(request.group_id, member)
-        if offsets:
+        named = [each.topic_partition for each in offsets]
+        errors = await call.groups.check_member(request.group_id, member, named)
+        accepted = [each for each, error in zip(offsets, errors, strict=True) if error is None]
+        if accepted:
             opens = call.version >= OPENS_SINCE
-            await call.transactions.add_offsets(producer, request.group_id, offsets, opens=opens)
+            await call.transactions.add_offsets(producer, request.group_id, accepted, opens=opens)
     except MillpondError as error:
-        return coordinator_code_of(error)
-    return ErrorCode.NONE
+        return [coordinator_code_of(error)] * len(offsets)
+    return [ErrorCode.NONE if error is None else coordinator_code_of(error) for error in errors]

@@ -1,0 +1,66 @@
+"""Saves the changes of one consumer group, one save at a time.
+
+Every response of the group waits until the changes that it rests on are saved, also those that another member has
+caused: if the coordinator moved before that, its successor could give a partition to a second member. Changes that
+come while a save is in flight are saved together by the next one.
+
+Used on one event loop; state changes only between awaits.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from millpond.groups.consumer.messages import GroupChanges
+from millpond.model.errors import MillpondError
+
+Save = Callable[[GroupChanges], Awaitable[None]]
+
+
+class ChangeSaver:
+    """After a failure the group in memory is ahead of what is saved: `on_failure` removes it, and this object saves
+    nothing more."""
+
+    def __init__(self, save: Save, on_failure: Callable[[Exception], None]) -> None:
+        self._save = save
+        self._on_failure = on_failure
+        self._unsaved: GroupChanges | None = None
+        self._last: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+        """Has not begun: it will also save changes that are still to come."""
+
+    @property
+    def is_saving(self) -> bool:
+        return self._last is not None and not self._last.done()
+
+    def add(self, changes: GroupChanges) -> None:
+        self._unsaved = changes if self._unsaved is None else self._unsaved.followed_by(changes)
+        if self._next is None:
+            self._last = self._next = asyncio.create_task(self._save_after(self._last))
+            self._last.add_done_callback(_retrieve)
+
+    async def wait(self) -> None:
+        """Returns when everything that was added before is saved; raises the error if that failed."""
+        if self._last is None:
+            return
+        try:
+            await asyncio.shield(self._last)
+        except MillpondError as error:
+            raise error.copy() from error
+
+    async def _save_after(self, former: asyncio.Task[None] | None) -> None:
+        if former is not None:
+            await former
+        self._next = None
+        changes, self._unsaved = self._unsaved, None
+        assert changes is not None, "a save begins when there are changes"
+        try:
+            await self._save(changes)
+        except Exception as error:
+            self._on_failure(error)
+            raise
+
+
+def _retrieve(task: "asyncio.Task[None]") -> None:
+    """So that asyncio does not report an error for which no caller waits; `on_failure` has it."""
+    if not task.cancelled():
+        task.exception()
