@@ -10,6 +10,7 @@ id. `owned` reports the assignment, `owned=` something else; without either it r
     leave NAME [noinstance]    pause NAME [noinstance]    remove NAME… | remove instance=
     commit NAME [epoch=] [member=] [txn] logs:0 logs:1    fetch NAME [epoch=]
     pass 3s     show     limits name=number…     config session= interval=     restart ; from what is stored     kill
+    regexes ; which topics they match     stored ; as text
 """
 
 from collections import defaultdict
@@ -51,7 +52,7 @@ class ConsumerGroupStage:
         self.group = ConsumerGroup("readers", self.limits, self._new_id)
 
     def perform(self, command):
-        verb, *words = command.split()
+        verb, *words = command.replace(r"\0", "\0").split()
         flags = [word for word in words if "=" not in word]
         options = dict(word.split("=", 1) for word in words if "=" in word)
         try:
@@ -152,6 +153,12 @@ class ConsumerGroupStage:
         self.group = ConsumerGroup.restored(*arguments)
         return self.do_show()
 
+    def do_regexes(self, *_):
+        resolved = self.group.state.subscriptions.resolved
+        return [
+            f"{regex}: {' '.join(sorted(names)) or 'nothing'}" for regex, names in sorted(resolved.items())
+        ]
+
     def do_stored(self, *_):
         return [self.stored.state, *(f"{name} {text}" for name, text in sorted(self.stored.members.items()))]
 
@@ -166,6 +173,7 @@ class ConsumerGroupStage:
 
     def _beat(self, name, client, epoch, flags, options):
         topics, owned = options.get("topics"), options.get("owned")
+        rebalance = options.get("rebalance", "unsaid")
         instance = options.get("instance", client.instance)
         request = ConsumerHeartbeat(
             member_id=options.get("member", client.member_id),
@@ -174,7 +182,7 @@ class ConsumerGroupStage:
             client_host=options.get("host", "here"),
             instance_id=None if "noinstance" in flags else instance,
             rack_id=options.get("rack"),
-            rebalance_timeout_ms=parse_duration_ms(options["rebalance"]) if "rebalance" in options else -1,
+            rebalance_timeout_ms=-1 if rebalance == "unsaid" else parse_duration_ms(rebalance),
             topic_names=None if topics is None else tuple(each for each in topics.split(",") if each),
             topic_regex=options.get("regex"),
             assignor=options.get("assignor"),
@@ -184,11 +192,14 @@ class ConsumerGroupStage:
         response = self.group.heartbeat(request, self.topics, self.config, self.now, can_describe)
         client.member_id, client.epoch = response.member_id, response.member_epoch
         client.topics = client.topics if topics is None else topics
+        said = f"{response.member_id}: epoch {response.member_epoch}"
+        if response.heartbeat_interval_ms != GroupConfig().heartbeat_interval_ms:
+            said += f", beats every {format_duration(response.heartbeat_interval_ms)}"
         if response.assignment is None:
-            return [f"{response.member_id}: epoch {response.member_epoch}"]
+            return [said]
         client.assigned = frozenset(response.assignment)
         assignment = text_of(response.assignment, self.topics)
-        return [f"{response.member_id}: epoch {response.member_epoch}, assigned {assignment}"]
+        return [f"{said}, assigned {assignment}"]
 
     def _store(self):
         changes = self.group.take_changes()
@@ -206,7 +217,8 @@ class ConsumerGroupStage:
 
     def _say_member(self, member):
         held = self.group.state.members[member.member_id]
-        said = [f"{member.member_id}: {held.state}, epoch {member.member_epoch}"]
+        instance = f" as {held.instance_id}" if held.instance_id is not None else ""
+        said = [f"{member.member_id}{instance}: {held.state}, epoch {member.member_epoch}"]
         said.append(f"has {self._say_since(held.assigned)}")
         if held.pending:
             said.append(f"gives up {self._say_since(held.pending)}")

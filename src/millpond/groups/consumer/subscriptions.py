@@ -45,7 +45,7 @@ class GroupSubscriptions:
         """Raises `InvalidRegularExpression` unless a member may subscribe to it."""
         if not regex or regex in self._compiled:
             return
-        if len(self._regexes) >= self._limits.regexes_max:
+        if regex not in self._regexes and len(self._regexes) >= self._limits.regexes_max:
             reason = f"its group has {len(self._regexes)} others, which is the limit"
             raise InvalidRegularExpression(regex=regex, reason=reason)
         self._compiled[regex] = TopicRegex(regex)
