@@ -14,7 +14,7 @@ from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.config_changes import ConfigChanges, ConfigPlan, setting
 from millpond.model.configs import check_configs, completed
 from millpond.model.errors import InvalidPartitionCount, TopicExists, UnknownTopic
-from millpond.model.ids import TopicId, check_topic_name, new_topic_id
+from millpond.model.ids import TopicId, check_new_topic_name, new_topic_id
 from millpond.model.topics import Topic, TopicConfig, altered, check_partition_count
 
 INSERT: Final = """
@@ -65,7 +65,7 @@ def create(
     owner: str | None = None,
 ) -> Topic:
     """The partitions go to `owner`, or are spread over the live brokers."""
-    check_topic_name(name)
+    check_new_topic_name(name)
     check_partition_count(partitions)
     check_configs(overrides)
     topic = Topic(new_topic_id(), name, partitions, now_ms, completed(overrides))

@@ -16,6 +16,9 @@ writer."""
 
 AUDIT_TOPIC: Final = "__audit"
 """With `audit_topic=true` only brokers write it."""
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+RESERVED_TOPICS: Final = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"})
+"""Kafka's internal topics. Clients treat these names in their own way, so no topic can be created under them."""
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -39,3 +42,11 @@ def check_topic_name(name: str) -> str:
     if TOPIC_NAME.fullmatch(name) is None or name in (".", ".."):
         raise InvalidTopicName(name=name)
     return name
+
+
+def check_new_topic_name(name: str) -> str:
+    """The rule for names of new topics."""
+    if name in RESERVED_TOPICS:
+        message = f"Topic name {name!r} is reserved: it is the name of an internal topic of Kafka."
+        raise InvalidTopicName(message, name=name)
+    return check_topic_name(name)

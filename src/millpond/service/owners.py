@@ -53,6 +53,12 @@ class Owners:
         member = self._view.current.member(owner.session) if owner is not None else None
         return Leader(member.node_id, owner.epoch) if owner is not None and member is not None else None
 
+    def shard_leader(self, shard: int) -> Leader | None:
+        """The node id and epoch of the owner of a coordinator shard, if it is known."""
+        owner = self._view.current.shards.get(shard)
+        member = self._view.current.member(owner.session) if owner is not None else None
+        return Leader(member.node_id, owner.epoch) if owner is not None and member is not None else None
+
     def coordinator(self, name: str) -> LiveBroker | None:
         """The broker that coordinates a group or a transactional id."""
         owner = self._view.current.shards.get(coordinators.shard_of(name))

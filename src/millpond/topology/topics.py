@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from millpond.model.errors import InvalidTopicName, TopicExists, UnknownPartition, UnknownTopic
-from millpond.model.ids import TopicId, TopicPartition, check_topic_name
+from millpond.model.ids import TopicId, TopicPartition, check_new_topic_name
 from millpond.model.topics import Topic, TopicConfig
 
 
@@ -61,7 +61,7 @@ class TopicRegistry:
         in its metrics."""
         if name in self._by_name:
             raise TopicExists(topic=name)
-        check_topic_name(name)
+        check_new_topic_name(name)
         close = self._by_unified_name.get(_unified(name))
         if close is not None:
             message = f"Topic name {name!r} differs from {close.name!r} only in '.' and '_'."

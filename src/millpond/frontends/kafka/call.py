@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millpond.frontends.kafka.authentication import ClientAuthenticator, ConnectionAuthentication
+from millpond.frontends.kafka.internal_topics import CONSUMER_OFFSETS_TOPIC
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.kafka.rights import Right
 from millpond.groups import GroupLimits, Groups
@@ -12,7 +13,7 @@ from millpond.log import Log, TransactionLimits, Transactions
 from millpond.model.acls import CLUSTER_NAME, AclOperation, ResourceType
 from millpond.model.addresses import split_address
 from millpond.model.clock import Clock
-from millpond.model.ids import TopicId, TopicPartition
+from millpond.model.ids import CONSUMER_OFFSETS, TopicId, TopicPartition
 from millpond.protocol import NO_UUID
 from millpond.security import OPEN_ACCESS, Access, SecurityView
 from millpond.service import (
@@ -23,6 +24,8 @@ from millpond.service import (
     SecurityAdministration,
 )
 from millpond.topology import BrokerConfigs, addresses_of
+
+NOT_IN_CATALOG: Final = frozenset({NO_UUID, CONSUMER_OFFSETS_TOPIC.id})
 
 
 class Node(NamedTuple):
@@ -120,9 +123,12 @@ class KafkaCall(NamedTuple):
         a right to check, the client may know of every topic."""
         topics = self.services.log.topics
         if any(
-            name is not None and not topics.knows(name) and (right is None or self.allows(right, name))
+            name is not None
+            and not topics.knows(name)
+            and name != CONSUMER_OFFSETS
+            and (right is None or self.allows(right, name))
             for name in names
-        ) or not all(topic_id == NO_UUID or topics.knows_id(TopicId(topic_id)) for topic_id in ids):
+        ) or not all(topic_id in NOT_IN_CATALOG or topics.knows_id(TopicId(topic_id)) for topic_id in ids):
             await self.services.log.catch_up()
 
     def nodes(self) -> list[Node]:

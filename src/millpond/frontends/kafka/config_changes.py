@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.configs import ConfigResourceType
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
+from millpond.frontends.kafka.internal_topics import check_not_internal
 from millpond.frontends.kafka.rights import ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from millpond.frontends.kafka.turns import Turns
 from millpond.model.config_changes import ConfigPlan
@@ -77,6 +78,7 @@ async def _alter_one(call: KafkaCall, resource: R, plan: ConfigPlan, *, validate
 
 
 async def _alter_topic(call: KafkaCall, name: str, plan: ConfigPlan, *, validate_only: bool) -> None:
+    check_not_internal(call.log.topics, name)
     topic = call.log.topics.named(check_topic_name(name))
     if validate_only:
         altered(topic.overrides, plan, topic.broker_defaults)

@@ -1,8 +1,10 @@
 """The leaders of partitions, for responses to clients."""
 
 from millpond.frontends.kafka.call import KafkaCall
+from millpond.frontends.kafka.internal_topics import CONSUMER_OFFSETS_TOPIC
 from millpond.model.errors import MillpondError
 from millpond.model.ids import TopicPartition
+from millpond.model.topics import Topic
 from millpond.service import Leader
 
 
@@ -25,3 +27,10 @@ class Leaders:
             found = self._owners.leader(topic_partition)
         is_known = found is not None and found.node_id != self._self and found.node_id in self._reachable
         return found if is_known else None
+
+    def of_topic(self, topic: Topic, number: int) -> Leader | None:
+        """Also for the internal topic."""
+        if topic is not CONSUMER_OFFSETS_TOPIC:
+            return self.of(TopicPartition(topic.id, number))
+        found = self._owners.shard_leader(number)
+        return found if found is not None and found.node_id in self._reachable else None

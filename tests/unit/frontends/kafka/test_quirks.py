@@ -15,4 +15,4 @@ async def test_librdkafka_writes_a_null_array_in_four_bytes(interface):
     correlation_id, position = read_response_header(answer, MetadataRequest.api_key, 13)
     told = decode(MetadataResponse, 13, answer, position)
     assert correlation_id == 7
-    assert [topic.name for topic in told.topics] == ["orders"]
+    assert [topic.name for topic in told.topics] == ["__consumer_offsets", "orders"]

@@ -363,8 +363,10 @@ async def test_a_super_user_needs_no_acls(cluster, stack):
     await cluster.user(ADMIN.name)
     client = await cluster.connected(stack, ADMIN.name)
     await cluster.broker.log.create_topic("orders", 1, {})
-    assert [each.name for each in (await client.send(MetadataRequest(topics=None), 9)).topics] == ["orders"]
+    found = (await client.send(MetadataRequest(topics=None), 9)).topics
+    assert [each.name for each in found] == ["__consumer_offsets", "orders"]
     alice = await cluster.connected(stack, "alice")
     assert (await alice.send(MetadataRequest(topics=None), 9)).topics == []
     await cluster.grant(r.DESCRIBE_TOPIC)
-    assert [each.name for each in (await alice.send(MetadataRequest(topics=None), 9)).topics] == ["orders"]
+    found = (await alice.send(MetadataRequest(topics=None), 9)).topics
+    assert [each.name for each in found] == ["__consumer_offsets", "orders"]

@@ -10,6 +10,7 @@ from collections import Counter
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
+from millpond.frontends.kafka.internal_topics import check_not_internal
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import ALTER_TOPIC
 from millpond.frontends.kafka.throttling import MutationQuota
@@ -48,6 +49,7 @@ async def _one(
         call.require(ALTER_TOPIC, asked.name)
         if is_repeated:
             raise InvalidRequest(reason="the topic is named more than once")
+        check_not_internal(call.log.topics, asked.name)
         present = call.log.topics.named(asked.name).partitions
         _check(asked, present)
         if quota is not None:

@@ -6,6 +6,7 @@ in Kafka.
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
+from millpond.frontends.kafka.internal_topics import check_not_internal
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DELETE_TOPIC
 from millpond.model.ids import TopicPartition
@@ -37,6 +38,7 @@ async def _one(call: KafkaCall, name: str, part: DeleteRecordsPartition) -> Dele
     number = part.partition_index
     try:
         call.require(DELETE_TOPIC, name)
+        check_not_internal(call.log.topics, name)
         topic_partition = call.log.topics.partition(name, number)
         _check_policy(call, topic_partition)
         log_start = await call.services.topic_changes.delete_records(

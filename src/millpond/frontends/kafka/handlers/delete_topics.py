@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message, code_of
+from millpond.frontends.kafka.internal_topics import check_not_internal
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DELETE_TOPIC
 from millpond.frontends.kafka.throttling import MutationQuota
@@ -79,6 +80,7 @@ def _found(call: KafkaCall, name: str | None, topic_id: bytes, times: int) -> To
         raise InvalidRequest(reason="the topic is named more than once")
     if name is not None:
         call.require(DELETE_TOPIC, name)
+        check_not_internal(call.log.topics, name)
         return call.log.topics.named(name)
     try:
         topic = call.log.topics.with_id(TopicId(topic_id))

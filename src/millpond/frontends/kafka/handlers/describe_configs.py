@@ -14,6 +14,7 @@ from millpond.frontends.kafka.configs import (
     topic_entries,
 )
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
+from millpond.frontends.kafka.internal_topics import find_internal
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import (
     DESCRIBE_BROKER_CONFIGS,
@@ -77,7 +78,8 @@ def _require(call: KafkaCall, kind: int, name: str) -> None:
 
 def _entries(call: KafkaCall, kind: int, name: str) -> list[ConfigEntry]:
     if kind == ConfigResourceType.TOPIC:
-        topic = call.log.topics.named(check_topic_name(name))
+        topics = call.log.topics
+        topic = find_internal(topics, name) or topics.named(check_topic_name(name))
         return topic_entries(topic, call.services.broker_configs)
     if kind == ConfigResourceType.BROKER:
         return _of_broker(call, name)

@@ -10,13 +10,14 @@ from typing import Final
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.internal_topics import CONSUMER_OFFSETS_TOPIC, all_topics, find_internal
 from millpond.frontends.kafka.leaders import Leaders
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DESCRIBE_TOPIC
 from millpond.frontends.kafka.turns import Turns
 from millpond.model.acls import ResourceType
 from millpond.model.errors import MillpondError, NotAuthorized
-from millpond.model.ids import TopicPartition, check_topic_name
+from millpond.model.ids import check_topic_name
 from millpond.model.topics import Topic
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.topic_partitions import (
@@ -50,7 +51,7 @@ async def describe_topic_partitions(
 
 def _names(call: KafkaCall, request: DescribeTopicPartitionsRequest) -> list[str]:
     """The requested topics from that of the cursor on. It is one of them, even if the client does not name it."""
-    named = {topic.name for topic in request.topics} or {topic.name for topic in call.log.topics.all()}
+    named = {topic.name for topic in request.topics} or {topic.name for topic in all_topics(call.log.topics)}
     if request.cursor is None:
         return sorted(named)
     first = request.cursor.topic_name
@@ -91,7 +92,8 @@ class _Page:
             return
         try:
             check_topic_name(name)
-            topic = self._call.log.topics.named(name)
+            topics = self._call.log.topics
+            topic = find_internal(topics, name) or topics.named(name)
         except MillpondError as error:
             if self._names_are_given:
                 self.topics.append(_failed(name, code_of(error)))
@@ -108,6 +110,7 @@ class _Page:
             DescribedTopicPartitions(
                 name=topic.name,
                 topic_id=topic.id,
+                is_internal=topic is CONSUMER_OFFSETS_TOPIC,
                 partitions=partitions,
                 topic_authorized_operations=self._call.operations(ResourceType.TOPIC, topic.name),
             )
@@ -116,7 +119,7 @@ class _Page:
             self.next_cursor = PartitionCursor(topic_name=topic.name, partition_index=end)
 
     def _partition(self, topic: Topic, number: int) -> DescribedTopicPartition:
-        leader = self._leaders.of(TopicPartition(topic.id, number))
+        leader = self._leaders.of_topic(topic, number)
         if leader is None:
             return DescribedTopicPartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,

@@ -13,11 +13,13 @@ from collections.abc import Awaitable
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.epochs import check_epoch
 from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.internal_topics import find_internal
 from millpond.frontends.kafka.registry import handles_pipelined
 from millpond.frontends.kafka.rights import READ_TOPIC
 from millpond.log import FetchRequest, FetchResult
 from millpond.model.errors import MillpondError, NotAuthorized, NotOwner, OffsetOutOfRange, UnknownTopic
 from millpond.model.quotas import CONSUMER_BYTE_RATE
+from millpond.model.topics import Topic
 from millpond.protocol import ErrorCode, Response
 from millpond.protocol.messages import fetch as wire
 from millpond.records import Codec, read_header
@@ -30,6 +32,8 @@ NO_OFFSET = -1
 FULL_FETCH_EPOCHS = (-1, 0)
 
 RequestedPartition = tuple[wire.FetchTopic, wire.FetchPartition, "FetchRequest | ErrorCode"]
+"""The last one is what to read, or the result of a partition that is not read: an error, or NONE if it is of the
+internal topic, which has no records."""
 
 
 @handles_pipelined(wire.FetchRequest, rights=(READ_TOPIC,))
@@ -56,7 +60,7 @@ async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchRespo
         await call.ensure_known(READ_TOPIC, (topic.topic for topic in request.topics))
     security_version = call.services.security.version
     asked = [each for topic in request.topics for each in _asked_of_topic(call, request, topic)]
-    refused = any(isinstance(each, ErrorCode) for _, _, each in asked)
+    refused = any(isinstance(each, ErrorCode) and each != ErrorCode.NONE for _, _, each in asked)
     limits = call.services.limits
     results = await call.log.fetch(
         [each for _, _, each in asked if isinstance(each, FetchRequest)],
@@ -97,10 +101,18 @@ def _asked(
                 offset=part.fetch_offset, log_start=partition.log_start, end_offset=partition.end_offset
             )
     except UnknownTopic as error:
+        if (internal := find_internal(call.log.topics, topic.topic, topic.topic_id)) is not None:
+            return _of_internal(internal, part)
         return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID_SINCE else code_of(error)
     except MillpondError as error:
         return code_of(error)
     return FetchRequest(topic_partition, part.fetch_offset, max(0, part.partition_max_bytes))
+
+
+def _of_internal(topic: Topic, part: wire.FetchPartition) -> ErrorCode:
+    if not 0 <= part.partition < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if part.fetch_offset == 0 else ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def _is_follower(request: wire.FetchRequest) -> bool:
@@ -115,9 +127,9 @@ def _responses(
     following = iter(results)
     parts = iter(
         [
-            _refused(part.partition, each)
-            if isinstance(each, ErrorCode)
-            else _partition_response(call, request, part, next(following))
+            _partition_response(call, request, part, next(following))
+            if isinstance(each, FetchRequest)
+            else _not_read(part.partition, each)
             for _, part, each in asked
         ]
     )
@@ -152,6 +164,14 @@ def _aborted(result: FetchResult) -> list[wire.AbortedTransaction]:
         wire.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
         for each in result.aborted
     ]
+
+
+def _not_read(number: int, code: ErrorCode) -> wire.PartitionData:
+    if code != ErrorCode.NONE:
+        return _refused(number, code)
+    return wire.PartitionData(
+        partition_index=number, high_watermark=0, last_stable_offset=0, log_start_offset=0, records=()
+    )
 
 
 def _refused(number: int, code: ErrorCode) -> wire.PartitionData:

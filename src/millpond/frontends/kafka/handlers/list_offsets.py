@@ -13,11 +13,13 @@ from collections import Counter
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.epochs import check_epoch
 from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.internal_topics import find_internal
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DESCRIBE_TOPIC
 from millpond.log import TimedOffset
-from millpond.model.errors import MillpondError, NotAuthorized
+from millpond.model.errors import MillpondError, NotAuthorized, UnknownPartition
 from millpond.model.ids import TopicPartition
+from millpond.model.topics import Topic
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -68,6 +70,8 @@ async def _one(
         code = ErrorCode.UNSUPPORTED_VERSION
         return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
     try:
+        if (internal := find_internal(call.log.topics, name)) is not None:
+            return _of_internal(internal, part)
         topic_partition = call.log.topics.partition(name, number)
         epoch = call.log.partition(topic_partition).epoch
         check_epoch(epoch, part.current_leader_epoch)
@@ -78,6 +82,15 @@ async def _one(
     return ListOffsetsPartitionResponse(
         partition_index=number, timestamp=found.timestamp, offset=found.offset, leader_epoch=known
     )
+
+
+def _of_internal(topic: Topic, part: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    """Of a topic without records."""
+    number = part.partition_index
+    if not 0 <= number < topic.partitions:
+        raise UnknownPartition(topic=topic.name, partition=number)
+    has_offset = part.timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL)
+    return ListOffsetsPartitionResponse(partition_index=number, timestamp=-1, offset=0 if has_offset else -1)
 
 
 async def _find(

@@ -6,17 +6,21 @@ topic that is requested twice is returned once.
 
 Topics that the client may not describe are left out of the list of all, and refused when it asks for them, whether or
 not they exist. Creating needs CREATE on the cluster or the topic.
+
+`__consumer_offsets` is listed as an internal topic, because tools expect it: it has 50 partitions, no records, and
+cannot be written.
 """
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.internal_topics import CONSUMER_OFFSETS_TOPIC, all_topics, find_internal
 from millpond.frontends.kafka.leaders import Leaders
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
 from millpond.frontends.kafka.throttling import MutationQuota
 from millpond.model.acls import ResourceType
 from millpond.model.errors import MillpondError, NotAuthorized, TopicExists, UnknownTopic
-from millpond.model.ids import TopicId, TopicPartition, check_topic_name
+from millpond.model.ids import TopicId, check_topic_name
 from millpond.model.topics import Topic
 from millpond.protocol import NO_UUID, ErrorCode
 from millpond.protocol.messages.metadata import (
@@ -62,7 +66,7 @@ async def _topics(
     if request.topics is None or (call.version == 0 and not request.topics):
         return [
             _described(call, topic)
-            for topic in call.log.topics.all()
+            for topic in all_topics(call.log.topics)
             if call.allows(DESCRIBE_TOPIC, topic.name)
         ]
     await call.ensure_known(
@@ -86,7 +90,8 @@ async def _asked(
         return _by_id(call, asked)
     try:
         call.require(DESCRIBE_TOPIC, asked.name)
-        return _described(call, await _find_or_create(call, asked.name, may_create))
+        topic = find_internal(call.log.topics, asked.name)
+        return _described(call, topic or await _find_or_create(call, asked.name, may_create))
     except MillpondError as error:
         return MetadataResponseTopic(error_code=code_of(error), name=asked.name, partitions=[])
 
@@ -100,6 +105,9 @@ def _by_id(call: KafkaCall, asked: MetadataRequestTopic) -> MetadataResponseTopi
             partitions=[],
         )
     try:
+        if (internal := find_internal(call.log.topics, None, asked.topic_id)) is not None:
+            call.require(DESCRIBE_TOPIC, internal.name)
+            return _described(call, internal)
         call.require_topic(DESCRIBE_TOPIC, "", asked.topic_id, by_id=True)
         return _described(call, call.log.topics.with_id(TopicId(asked.topic_id)))
     except (UnknownTopic, NotAuthorized) as error:
@@ -134,13 +142,13 @@ def _described(call: KafkaCall, topic: Topic) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
-        is_internal=False,
+        is_internal=topic is CONSUMER_OFFSETS_TOPIC,
         partitions=[_partition(call, leaders, topic, number) for number in range(topic.partitions)],
     )
 
 
 def _partition(call: KafkaCall, leaders: Leaders, topic: Topic, number: int) -> MetadataResponsePartition:
-    leader = leaders.of(TopicPartition(topic.id, number))
+    leader = leaders.of_topic(topic, number)
     if leader is None:
         return MetadataResponsePartition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE,

@@ -19,6 +19,7 @@ from collections.abc import Awaitable
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.internal_topics import find_internal
 from millpond.frontends.kafka.registry import Disconnect, handles_pipelined
 from millpond.frontends.kafka.rights import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from millpond.log import AppendResult, TransactionalProducer
@@ -125,6 +126,8 @@ async def _submit(
             await _join_transaction(call, request.transactional_id, topic_partition, data, header)
         return part.index, await call.log.submit(topic_partition, data)
     except UnknownTopic as error:
+        if find_internal(call.log.topics, topic.name, topic.topic_id) is not None:
+            return part.index, ErrorCode.INVALID_TOPIC_EXCEPTION
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID_SINCE else code_of(error)
         return part.index, unknown
     except MillpondError as error:
