@@ -144,10 +144,13 @@ class Fetcher:
     ) -> list[FetchResult]:
         """Reading from memory needs no reservation. Reading from the store reserves room, which is bounded
         over all readers: otherwise every reader could hold its whole budget in memory at the same time."""
-        needed = sum(request.bytes_max for request in requests if self._needs_store(request))
+        stored = [request for request in requests if self._needs_store(request)]
+        needed = sum(request.bytes_max for request in stored)
         if not needed:
             return await self._once(requests, bytes_max, read_committed)
         async with self._memory.hold(min(needed, bytes_max)):
+            if len(requests) > 1:
+                self._start_reads(stored, bytes_max)
             return await self._once(requests, bytes_max, read_committed)
 
     def _needs_store(self, request: FetchRequest) -> bool:
@@ -159,8 +162,6 @@ class Fetcher:
     async def _once(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
     ) -> list[FetchResult]:
-        if len(requests) > 1:
-            self._start_reads(requests, bytes_max)
         results = []
         room = bytes_max
         loop = asyncio.get_running_loop()
@@ -170,13 +171,31 @@ class Fetcher:
             empty_so_far = room == bytes_max
             if not empty_so_far and loop.time() >= deadline and self._needs_store(request):
                 budget = 0
-            share = FetchBudget(budget, deadline, must_yield=empty_so_far)
-            result = await self._one(request, share, read_committed)
+            result = self._at_end(request, read_committed)
+            if result is None:
+                share = FetchBudget(budget, deadline, must_yield=empty_so_far)
+                result = await self._one(request, share, read_committed)
             room = max(room - result.size, 0)
             results.append(result)
             if len(results) % REQUESTS_PER_TURN == 0:
                 await asyncio.sleep(0)  # let other tasks run
         return results
+
+    def _at_end(self, request: FetchRequest, read_committed: bool) -> FetchResult | None:
+        """The result of a reader that has read everything, which most partitions of a large request have. None if there
+        may be more to do."""
+        try:
+            partition = self._resolve(request.topic_partition)
+        except MillpondError:
+            return None
+        log_start, end = partition.log_start, partition.end_offset
+        if request.offset != end:
+            return None
+        if read_committed:
+            opened = partition.open_transactions
+            if opened.stale or opened.last_stable(log_start, end) != end:
+                return None
+        return FetchResult(request.topic_partition, (), end, log_start, end, end)
 
     async def _one(self, request: FetchRequest, share: FetchBudget, read_committed: bool) -> FetchResult:
         """A partition that cannot be read returns the error in its own result. Other partitions are not
@@ -273,14 +292,13 @@ class Fetcher:
         return await asyncio.shield(self._start_read(topic_partition, offset, budget))
 
     def _start_reads(self, requests: Sequence[FetchRequest], bytes_max: int) -> None:
-        """Start the reads from the store concurrently, not one partition after the other."""
+        """Start reads from the store concurrently, not one partition after the other."""
         for request in requests:
             if bytes_max <= 0:
                 return
-            if self._needs_store(request):
-                budget = min(request.bytes_max, bytes_max)
-                self._start_read(request.topic_partition, request.offset, budget)
-                bytes_max -= budget
+            budget = min(request.bytes_max, bytes_max)
+            self._start_read(request.topic_partition, request.offset, budget)
+            bytes_max -= budget
 
     def _read_ahead(self, partition: LogPartition, offset: int, following: int) -> None:
         """Start reading what follows `following`, if a reader at `offset` continues an earlier fetch."""
