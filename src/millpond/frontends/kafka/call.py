@@ -13,7 +13,9 @@ from millpond.log import Log, TransactionLimits, Transactions
 from millpond.model.acls import CLUSTER_NAME, AclOperation, ResourceType
 from millpond.model.addresses import split_address
 from millpond.model.clock import Clock
+from millpond.model.errors import UnknownPartition
 from millpond.model.ids import CONSUMER_OFFSETS, TopicId, TopicPartition
+from millpond.model.topics import Topic
 from millpond.protocol import NO_UUID
 from millpond.security import OPEN_ACCESS, Access, SecurityView
 from millpond.service import (
@@ -110,10 +112,17 @@ class KafkaCall(NamedTuple):
         found = self.access.operations(ResourceType.CLUSTER)
         return found if found >> AclOperation.DESCRIBE & 1 else 0
 
-    def topic_partition(self, name: str, topic_id: bytes, number: int, *, by_id: bool) -> TopicPartition:
-        """Resolve a partition from a request: newer versions send the topic's id, older ones its name."""
+    def find_topic(self, name: str, topic_id: bytes, *, by_id: bool) -> Topic:
+        """Resolve a topic from a request: newer versions send its id, older ones its name."""
         topics = self.services.log.topics
-        return topics.partition(topics.with_id(TopicId(topic_id)).name if by_id else name, number)
+        return topics.with_id(TopicId(topic_id)) if by_id else topics.named(name)
+
+    def topic_partition(self, name: str, topic_id: bytes, number: int, *, by_id: bool) -> TopicPartition:
+        """The same for a partition."""
+        topic = self.find_topic(name, topic_id, by_id=by_id)
+        if not 0 <= number < topic.partitions:
+            raise UnknownPartition(topic=topic.name, partition=number)
+        return TopicPartition(topic.id, number)
 
     async def ensure_known(
         self, right: Right | None, names: Iterable[str | None] = (), ids: Iterable[bytes] = ()

@@ -17,7 +17,8 @@ from millpond.frontends.kafka.internal_topics import find_internal
 from millpond.frontends.kafka.registry import handles_pipelined
 from millpond.frontends.kafka.rights import READ_TOPIC
 from millpond.log import FetchRequest, FetchResult
-from millpond.model.errors import MillpondError, NotAuthorized, NotOwner, OffsetOutOfRange, UnknownTopic
+from millpond.model.errors import MillpondError, OffsetOutOfRange, UnknownTopic
+from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.quotas import CONSUMER_BYTE_RATE
 from millpond.model.topics import Topic
 from millpond.protocol import ErrorCode, Response
@@ -76,34 +77,32 @@ async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchRespo
 
 
 def _asked_of_topic(
-    call: KafkaCall, request: wire.FetchRequest, topic: wire.FetchTopic
+    call: KafkaCall, request: wire.FetchRequest, asked: wire.FetchTopic
 ) -> list[RequestedPartition]:
+    by_id = call.version >= BY_ID_SINCE
     try:
-        call.require_topic(READ_TOPIC, topic.topic, topic.topic_id, by_id=call.version >= BY_ID_SINCE)
-    except NotAuthorized as error:
-        return [(topic, part, code_of(error)) for part in topic.partitions]
-    return [(topic, part, _asked(call, request, topic, part)) for part in topic.partitions]
+        call.require_topic(READ_TOPIC, asked.topic, asked.topic_id, by_id=by_id)
+        if (internal := find_internal(call.log.topics, asked.topic, asked.topic_id)) is not None:
+            return [(asked, part, _of_internal(internal, part)) for part in asked.partitions]
+        topic = call.find_topic(asked.topic, asked.topic_id, by_id=by_id)
+    except MillpondError as error:
+        is_unknown_id = by_id and isinstance(error, UnknownTopic)
+        code = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else code_of(error)
+        return [(asked, part, code) for part in asked.partitions]
+    if _is_follower(request):
+        return [(asked, part, ErrorCode.NOT_LEADER_OR_FOLLOWER) for part in asked.partitions]
+    return [(asked, part, _asked(call, topic.id, part)) for part in asked.partitions]
 
 
-def _asked(
-    call: KafkaCall, request: wire.FetchRequest, topic: wire.FetchTopic, part: wire.FetchPartition
-) -> FetchRequest | ErrorCode:
+def _asked(call: KafkaCall, topic_id: TopicId, part: wire.FetchPartition) -> FetchRequest | ErrorCode:
+    topic_partition = TopicPartition(topic_id, part.partition)
     try:
-        topic_partition = call.topic_partition(
-            topic.topic, topic.topic_id, part.partition, by_id=call.version >= BY_ID_SINCE
-        )
         partition = call.log.partition(topic_partition)
-        if _is_follower(request):
-            raise NotOwner
         check_epoch(partition.epoch, part.current_leader_epoch)
         if part.last_fetched_epoch > partition.epoch:
             raise OffsetOutOfRange(
                 offset=part.fetch_offset, log_start=partition.log_start, end_offset=partition.end_offset
             )
-    except UnknownTopic as error:
-        if (internal := find_internal(call.log.topics, topic.topic, topic.topic_id)) is not None:
-            return _of_internal(internal, part)
-        return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID_SINCE else code_of(error)
     except MillpondError as error:
         return code_of(error)
     return FetchRequest(topic_partition, part.fetch_offset, max(0, part.partition_max_bytes))
