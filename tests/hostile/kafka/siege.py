@@ -315,7 +315,7 @@ class ThreadBroker:
 def limited(limits):
     """Brokers that are started in here have these limits of the Kafka interface; most are no settings."""
     original = Settings.kafka_limits
-    Settings.kafka_limits = lambda self: KafkaLimits(**{"connections_max": self.connections_max, **limits})
+    Settings.kafka_limits = lambda _: KafkaLimits(**limits)
     try:
         yield
     finally:
