@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from prometheus_client import ProcessCollector
+
 from millpond import settings
 from millpond.frontends.kafka.errors import code_of as kafka_code_of
 from millpond.frontends.kafka.registry import HANDLERS, RequestHandler
@@ -24,6 +26,7 @@ from millpond.model.errors import MillpondError
 from millpond.model.ids import AUDIT_TOPIC
 from millpond.observability.events import EVENTS, FIELDS
 from millpond.observability.metrics import Metrics
+from millpond.observability.usage import LABELS_MAX, OTHER
 from millpond.protocol import Versions
 from millpond.security.audit import EVENTS as AUDIT_EVENTS
 
@@ -297,11 +300,18 @@ def _errors_page() -> Iterator[str]:
 
 def _metrics_page() -> Iterator[str]:
     yield from ("# Metrics", "", MADE, "")
-    yield "In Prometheus' text format. Counters are exposed with `_total` behind their name."
+    yield "In Prometheus' text format, at `GET /metrics`. Counters are exposed with `_total` behind their name."
+    yield ""
+    yield "Metrics of topics, groups and subscriptions are read from the catalog when the page is requested, at most"
+    yield f"every 5 s. Each names at most {LABELS_MAX} of them, those with the largest values; `{OTHER}` is the sum of"
+    yield "the rest. Values are sums over the partitions that a broker owns, so sum them over the brokers."
+    yield ""
+    yield "Of the process: `process_cpu_seconds_total`, `process_resident_memory_bytes`, "
+    yield "`process_virtual_memory_bytes`, `process_start_time_seconds`, `process_open_fds` and `process_max_fds`."
     yield from ("", "| metric | kind | labels | meaning |", "|---|---|---|---|")
     for metric in metrics():
-        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
-        yield f"| `{metric._name}` | {metric._type} | {labels} | {metric._documentation} |"
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.type} | {labels} | {metric.documentation} |"
 
 
 def _audit_page() -> Iterator[str]:
@@ -526,10 +536,27 @@ def error_classes() -> list[type[MillpondError]]:
     return [kind for kind in found if issubclass(kind, MillpondError)]
 
 
-def metrics() -> list:
-    registry = Metrics().registry
-    collectors = {id(each): each for each in registry._names_to_collectors.values()}
-    return sorted(collectors.values(), key=lambda each: each._name)
+class DescribedMetric(NamedTuple):
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    documentation: str
+
+
+def metrics() -> list[DescribedMetric]:
+    """All metrics but those of the process."""
+    found = [
+        DescribedMetric(
+            metric.name,
+            metric.type,
+            tuple((collector if hasattr(collector, "_labelnames") else metric)._labelnames),
+            metric.documentation,
+        )
+        for collector in Metrics().registry._collector_to_names
+        if not isinstance(collector, ProcessCollector)
+        for metric in collector.describe()
+    ]
+    return sorted(found)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from millpond.model.errors import (
 from millpond.model.ids import new_session
 from millpond.objects.open import open_store
 from millpond.objects.store import ObjectStore
+from millpond.observability.loop_lag import LoopLag
 from millpond.observability.metrics import Metrics
 from millpond.parts import Foundation, HasParts, Substitutes, build_parts
 from millpond.process import tune_process
@@ -94,6 +95,7 @@ class Broker(HasParts):
         self._directory: DataDirectory | None = None
         self._has_served = False
         self._services: asyncio.Task[None] | None = None
+        self._loop_lag = LoopLag(self.metrics.loop_lag)
         self._stopping: asyncio.Task[None] | None = None
         self._failure: asyncio.Future[MillpondError] | None = None
 
@@ -215,6 +217,7 @@ class Broker(HasParts):
             await self.log.stop()
             raise
         self.peers.notify_all()
+        self._loop_lag.start()
         self._services = asyncio.create_task(self._run_services())
         self._services.add_done_callback(self._on_services_ended)
 
@@ -327,6 +330,7 @@ class Broker(HasParts):
 
     async def _stop_parts(self) -> None:
         assert self._services is not None, "they have been started"
+        self._loop_lag.stop()
         await self.queues.stop()
         self._services.cancel()
         await asyncio.wait([self._services])

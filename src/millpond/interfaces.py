@@ -180,7 +180,7 @@ class Interfaces:
             gate=parts.gate,
             login=parts.browser_login,
             default_partitions=self._settings.http_partitions,
-            expose_metrics=self._metrics.expose,
+            metrics_page=parts.metrics_page,
             metrics=self._metrics.web,
             why_not_ready=why_not_ready,
             version=__version__,

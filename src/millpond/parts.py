@@ -33,6 +33,7 @@ from millpond.service import (
     ClusterAdministration,
     ConfigAdministration,
     MessageWriter,
+    MetricsPage,
     Owners,
     PayloadTransfers,
     Poller,
@@ -102,6 +103,7 @@ class Parts:
     membership: Membership
     owners: Owners
     workers: Workers
+    metrics_page: MetricsPage
     messages: MessageWriter
     payloads: PayloadTransfers
     poller: Poller
@@ -271,6 +273,7 @@ def build_parts(
         membership=membership,
         owners=owners,
         workers=workers,
+        metrics_page=MetricsPage(metrics, log, session, clock),
         messages=messages,
         payloads=payloads,
         poller=Poller(log, owners, workers, limits=settings.service_limits()),

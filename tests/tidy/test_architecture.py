@@ -106,6 +106,7 @@ PUBLIC = {
             "AuditedTopicChanges",
         ),
         *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "ConfigAdministration", "Leader"),
+        "MetricsPage",
     ],
     millpond.queues: [
         *(

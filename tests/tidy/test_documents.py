@@ -69,9 +69,9 @@ def test_every_error_is_described():
 def test_every_metric_is_described_and_named_for_the_product():
     page = (REFERENCE / "metrics.md").read_text()
     for metric in GENERATOR.metrics():
-        assert f"| `{metric._name}` |" in page
-        assert metric._name.startswith("millpond_")
-        assert metric._documentation.endswith(".")
+        assert f"| `{metric.name}` |" in page
+        assert metric.name.startswith("millpond_")
+        assert metric.documentation.endswith(".")
 
 
 def test_every_limit_of_security_is_listed():

@@ -467,6 +467,11 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "([security](../how-to/security.md)).",
     ),
     # -- service ----------------------------------------------------------------------------------------------
+    "reading usage for metrics failed; will retry": Explanation(
+        "The page of metrics was requested, and the catalog could not be read. The metrics `millpond_topic_*`, "
+        "`millpond_group_lag` and `millpond_subscription_lag` are missing from it.",
+        f"{_CATALOG} The next request, 5 s later or more, reads again.",
+    ),
     "writing the audit topic failed; will retry": Explanation(
         "The broker could not append to the topic `__audit`. Up to 10,000 events wait; further ones are missing from "
         "the topic, and the metric `millpond_audit_dropped` counts them. The log on stderr has all of them.",

@@ -3,7 +3,13 @@
 A part of the broker is given its own group (`metrics.store`) and counts in it; nothing else is global.
 """
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import platform
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from millpond.observability.latency import SECONDS, LatencyCounts, LatencyHistogram
+from millpond.observability.usage import UsageCollector
+from millpond.version import __version__
 
 STORE_SECONDS_BUCKETS = (
     0.0002,
@@ -237,10 +243,21 @@ class KafkaMetrics:
         self._requests = Counter(
             "millpond_kafka_requests", "Requests received, by API.", ["api"], registry=registry
         )
+        self._seconds = LatencyHistogram(
+            registry,
+            "millpond_kafka_request_seconds",
+            "Time from the start of a request to its response. A fetch may wait for messages as long as its client "
+            "allows, and members of groups wait for each other.",
+            "api",
+        )
 
     def request(self, api: str) -> Counter:
         """Returns the counter of one API, for the caller to keep."""
         return self._requests.labels(api)
+
+    def latency(self, api: str) -> LatencyCounts:
+        """Returns the latency counts of one API, for the caller to keep."""
+        return self._seconds.of(api)
 
 
 class QuotaMetrics:
@@ -283,6 +300,16 @@ class AnswerMetrics:
             registry=registry,
         )
         self._known: dict[tuple[str, str], Counter] = {}
+        self._seconds = LatencyHistogram(
+            registry,
+            f"millpond_{interface}_request_seconds",
+            f"Time from the start of a request over {name} until its response is ready; streams do not count.",
+            "operation",
+        )
+
+    def took(self, operation: str, seconds: float) -> None:
+        """Counts how long a response took. The label comes from a short fixed list."""
+        self._seconds.of(operation).observe(seconds)
 
     def answered(self, operation: str, status: str) -> None:
         """Counts a response. Both labels come from short fixed lists, never from clients, because each pair is kept."""
@@ -328,6 +355,22 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        build = Gauge(
+            "millpond_build_info",
+            "Always 1; the labels say what runs.",
+            ["version", "python"],
+            registry=self.registry,
+        )
+        build.labels(__version__, platform.python_version()).set(1)
+        self.loop_lag = Histogram(
+            "millpond_event_loop_lag_seconds",
+            "How late a timer of the event loop was, measured four times a second: what every request waits.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.usage = UsageCollector()
+        self.registry.register(self.usage)
         self.store = StoreMetrics(self.registry)
         self.cluster = ClusterMetrics(self.registry)
         self.log = LogMetrics(self.registry)

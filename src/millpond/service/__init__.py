@@ -19,6 +19,7 @@ from millpond.service.cluster import BrokerStatus, ClusterAdministration, Cluste
 from millpond.service.dynamic_configs import ConfigAdministration
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.messages import AppendIndex, MessageWriter, NewMessage, StoredMessage
+from millpond.service.metrics_page import MetricsPage
 from millpond.service.owners import Leader, Owners
 from millpond.service.payloads import PayloadBody, PayloadTransfers, TransferTarget
 from millpond.service.polling import OLDEST, Poller, PollRequest, PollResult, ReadPosition
@@ -40,6 +41,7 @@ __all__ = [
     "GroupPartition",
     "Leader",
     "MessageWriter",
+    "MetricsPage",
     "NewMessage",
     "OidcCallback",
     "Owners",

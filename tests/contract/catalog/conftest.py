@@ -26,6 +26,7 @@ FILLED = (
         "txn_offsets",
         "aborted_txns",
         "groups",
+        "group_members",
         "group_offsets",
         "sink_commits",
         "pipeline_runs",

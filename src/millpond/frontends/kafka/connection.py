@@ -63,6 +63,7 @@ class ConnectionHost(Protocol):
     def closed(self, connection: "KafkaConnection") -> None: ...
     def add_held_bytes(self, change: int) -> None: ...
     def count_request(self, api_key: int) -> None: ...
+    def count_response(self, api_key: int, seconds: float) -> None: ...
     def wait_for_memory(self, connection: "KafkaConnection") -> bool: ...
     def make_room(self) -> None: ...
 
@@ -72,9 +73,10 @@ class ResponseSlot:
     slots are done. `encoded` is None until the response is ready, and stays None if no response is sent. `must_finish`
     is set for produces, which are never cancelled. `use` is what the request counts for quotas, if there are any."""
 
-    __slots__ = ("bytes_held", "done", "encoded", "is_fetch", "must_finish", "task", "use")
+    __slots__ = ("began", "bytes_held", "done", "encoded", "is_fetch", "must_finish", "task", "use")
 
-    def __init__(self, bytes_held: int) -> None:
+    def __init__(self, bytes_held: int, began: float) -> None:
+        self.began = began
         self.encoded: Encoded | None = None
         self.done = False
         self.task: asyncio.Task[None] | None = None
@@ -366,7 +368,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if frame is None:
             return False
         self._started_requests += 1
-        slot = ResponseSlot(len(frame))
+        slot = ResponseSlot(len(frame), self._loop.time())
         if self._quotas.is_active:
             slot.use = RequestUse(len(frame))
         self._slots.append(slot)
@@ -474,6 +476,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if slot.use is not None and self._charge(slot, header, response):
                 slot.encoded = encode_response(response, version, header.correlation_id)
             self._ready_bytes += slot.encoded.size
+        self._server.count_response(header.api_key, self._loop.time() - slot.began)
         self._finish(slot)
 
     def _finish(self, slot: ResponseSlot) -> None:
@@ -498,11 +501,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # -- quotas -------------------------------------------------------------------------------------------------
 
     def _charge(self, slot: ResponseSlot, header: RequestHeader, response: Response | None) -> bool:
-        """Count the request for the quotas of the client. Returns whether the response has changed."""
+        """Count the request for the quotas of the client. Returns whether the response has changed. Clients that have
+        not logged in do not count: they would share one bucket, and delay each other's login."""
         if slot.use is None or not self._authentication.is_authenticated:
-            return (
-                False  # clients that have not logged in would share one bucket, and delay each other's login
-            )
+            return False
         delay_ms = charge(
             self._quotas,
             self._authentication.access.principal,

@@ -62,10 +62,9 @@ class KafkaServer:
         self._all_closed = asyncio.Event()
         self._refusal_lines = LineLimit()
         self.lines_before_login = LineLimit()
-        self._requests = {
-            key: metrics.request(handler.request.__name__.removesuffix("Request"))
-            for key, handler in HANDLERS.items()
-        }
+        names = {key: handler.request.__name__.removesuffix("Request") for key, handler in HANDLERS.items()}
+        self._requests = {key: metrics.request(name) for key, name in names.items()}
+        self._latencies = {key: metrics.latency(name) for key, name in names.items()}
 
     async def bind(self, host: str, port: int) -> int:
         """Listen without accepting connections yet. Returns the port, which the system chooses if `port` is 0."""
@@ -205,6 +204,9 @@ class KafkaServer:
 
     def count_request(self, api_key: int) -> None:
         self._requests[api_key].inc()
+
+    def count_response(self, api_key: int, seconds: float) -> None:
+        self._latencies[api_key].observe(seconds)
 
     def wait_for_memory(self, connection: KafkaConnection) -> bool:
         """Whether to stop reading this connection for now."""

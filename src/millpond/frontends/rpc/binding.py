@@ -6,6 +6,7 @@ unexpected error is logged and returned as INTERNAL, without its text. Requests 
 respond to malformed requests with UNKNOWN and log a traceback for each.
 """
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -139,6 +140,7 @@ def _single(
     call: _BoundMethod, accept: Accept, admission: RequestAdmission, *, size_of: Callable[[Any], int] = len
 ) -> Callable[[Any, GrpcContext], Awaitable[Any]]:
     async def respond(given: Any, context: GrpcContext) -> Any:
+        began = time.perf_counter()
         try:
             with admission.call():
                 guard = await call.guards.guard(context, call.rule)
@@ -153,7 +155,7 @@ def _single(
                         _count_response(guard, call.rule, response)
                 if guard is not None and call.rule.waits:
                     guard.check()
-            call.outcomes.done()
+            call.outcomes.responded(time.perf_counter() - began)
             return response
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise

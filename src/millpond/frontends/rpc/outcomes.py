@@ -22,6 +22,11 @@ class CallOutcomes:
         self._metrics = metrics
         self._retry_after_ms = retry_after_ms
 
+    def responded(self, seconds: float) -> None:
+        """A call with one response has succeeded."""
+        self.done()
+        self._metrics.took(self._method, seconds)
+
     def done(self) -> None:
         self._metrics.answered(self._method, OK)
 

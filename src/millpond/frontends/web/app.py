@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -77,13 +78,14 @@ class _Path:
             self._request_memory.allocate() as allocation,
             contextlib.suppress(ClientGone, asyncio.CancelledError),
         ):
+            began = time.perf_counter()
             try:
                 result = await self._result(scope, receive, allocation)
             except ClientGone:
                 return
             except Exception as error:  # noqa: BLE001  # every error must reach the client as a response
                 result = self._error_response(error, scope)
-            self._count(scope["method"], result)
+            self._count(scope["method"], result, time.perf_counter() - began)
             await self._send(result, scope["method"], receive, send)
 
     async def _result(self, scope: Scope, receive: Receive, allocation: RequestAllocation) -> HandlerResult:
@@ -198,10 +200,12 @@ class _Path:
         sessions = values_of(Headers(raw=scope["headers"]), SESSION, secure=self._site.is_secure)
         return self._site.services.gate.enabled and bool(sessions)
 
-    def _count(self, method: str, result: HandlerResult) -> None:
+    def _count(self, method: str, result: HandlerResult, seconds: float) -> None:
         operation = self._operations.get(method)
         status = result.status if isinstance(result, RawResponse) else 204 if result is None else 200
-        self._site.services.metrics.answered(operation.name if operation is not None else NONE, str(status))
+        name = operation.name if operation is not None else NONE
+        self._site.services.metrics.answered(name, str(status))
+        self._site.services.metrics.took(name, seconds)
 
     async def _send(self, result: HandlerResult, method: str, receive: Receive, send: Send) -> None:
         if isinstance(result, StreamedResponse):

@@ -21,6 +21,7 @@ from millpond.service import (
     BrowserLogin,
     ClusterAdministration,
     MessageWriter,
+    MetricsPage,
     PayloadTransfers,
     Poller,
     SecurityAdministration,
@@ -52,7 +53,7 @@ class WebServices:
     gate: Gate
     login: BrowserLogin
     default_partitions: int
-    expose_metrics: Callable[[], bytes]
+    metrics_page: MetricsPage
     metrics: AnswerMetrics
     why_not_ready: Callable[[], NotReady | None]
     version: str

@@ -9,8 +9,9 @@ import pytest
 from millpond.frontends.web.openapi import document_of, refusals
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS
 from millpond.log.backpressure import FAILURE_SHOWN_S
-from millpond.model.errors import StoreFull
+from millpond.model.errors import CatalogUnavailable, StoreFull
 from millpond.objects.disk_reserve import Reserve
+from millpond.service.metrics_page import READ_EVERY_MS
 from millpond.testing import Faults, running_broker
 from millpond.version import __version__
 
@@ -114,6 +115,37 @@ async def test_answers_are_counted_by_operation_and_status(client):
     lines = (await client.get("/metrics")).text.splitlines()
     assert 'millpond_http_requests_total{operation="describe_topic",status="404"} 1.0' in lines
     assert 'millpond_http_requests_total{operation="none",status="404"} 1.0' in lines
+
+
+async def test_requests_are_timed_by_operation(client):
+    await client.get("/topics/nothing")
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert 'millpond_http_request_seconds_count{operation="describe_topic"} 1.0' in lines
+
+
+async def test_topics_and_groups_are_read_when_the_page_is_requested(clock, connected_to):
+    async with running_broker(http=True, clock=clock) as broker, connected_to(broker) as client:
+        await broker.produce("orders", b"a", b"b")
+        assert 'millpond_topic_end_offset{topic="orders"} 2.0' in (await client.get("/metrics")).text
+        await broker.produce("orders", b"c")
+        assert 'millpond_topic_end_offset{topic="orders"} 2.0' in (await client.get("/metrics")).text
+        clock.advance(READ_EVERY_MS)
+        assert 'millpond_topic_end_offset{topic="orders"} 3.0' in (await client.get("/metrics")).text
+
+
+async def test_a_catalog_that_cannot_be_read_leaves_gaps_and_no_old_values(clock, connected_to, monkeypatch):
+    async with running_broker(http=True, clock=clock) as broker, connected_to(broker) as client:
+        await broker.produce("orders", b"a")
+        assert "millpond_topic_bytes{" in (await client.get("/metrics")).text
+
+        async def fail(_):
+            raise CatalogUnavailable(reason="gone")
+
+        monkeypatch.setattr(broker.log, "read", fail)
+        clock.advance(READ_EVERY_MS)
+        text = (await client.get("/metrics")).text
+        assert "millpond_topic_bytes{" not in text
+        assert "process_resident_memory_bytes" in text
 
 
 async def test_metrics_are_prometheus_text(client):

@@ -83,7 +83,7 @@ async def check_readiness(call: NoInput) -> StatusJson:
 )
 async def show_metrics(call: NoInput) -> RawResponse:
     """Get all metrics in the format of Prometheus."""
-    return RawResponse(call.site.services.expose_metrics(), CONTENT_TYPE_LATEST)
+    return RawResponse(await call.site.services.metrics_page.text(), CONTENT_TYPE_LATEST)
 
 
 @operation(
