@@ -5,14 +5,30 @@ import uuid
 from contextlib import ExitStack
 
 import pytest
-from tests.clients.adapters.named import PLACES, client_named
+from tests.clients.adapters.named import CONSUMER_PROTOCOL, PLACES, client_named
 from tests.clients.members import group, topic
 from tests.clients.patience import POLL_SECONDS, SECONDS_MAX
 from tests.clients.process import BrokerProcess
 
-__all__ = ["CLIENTS", "Setting", "client", "group", "server", "setting", "topic"]
+__all__ = [
+    "CLIENTS",
+    "GROUP_CLIENTS",
+    "HEARTBEATS",
+    "HEARTBEAT_MS",
+    "Setting",
+    "client",
+    "group",
+    "server",
+    "setting",
+    "topic",
+]
 
 CLIENTS = tuple(client_named(name) for name in PLACES)
+GROUP_CLIENTS = (*CLIENTS, client_named(CONSUMER_PROTOCOL))
+"""Those that differ in how they are members of a group."""
+HEARTBEAT_MS = 200
+HEARTBEATS = ("group_consumer_heartbeat_interval", "group_consumer_heartbeat_interval_min")
+"""Members of the consumer protocol learn from the broker how often to send heartbeats."""
 
 
 class Setting:
@@ -63,7 +79,9 @@ class Setting:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """One broker for all tests that leave it running."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    broker = BrokerProcess(
+        tmp_path_factory.mktemp("broker"), **dict.fromkeys(HEARTBEATS, f"{HEARTBEAT_MS}ms")
+    )
     broker.start()
     yield broker
     broker.stop()

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
-from tests.clients.conftest import Setting
+from tests.clients.conftest import GROUP_CLIENTS, Setting
 from tests.clients.members import PARTITIONS, drain, fill, numbers, until
 from tests.clients.patience import SECONDS_MAX
 
@@ -15,7 +15,10 @@ from millpond.model.errors import UnknownGroup
 from millpond.testing import SimulatedClock, running_broker
 from millpond.testing.background import run_in_background
 
+in_each_protocol = pytest.mark.parametrize("client", GROUP_CLIENTS, ids=lambda client: client.name)
 
+
+@in_each_protocol
 def test_members_share_the_partitions_and_read_each_message_once(setting, topic, group):
     everything = set(range(PARTITIONS))
     fill(setting, topic, 0, 40)
@@ -35,6 +38,7 @@ def test_members_share_the_partitions_and_read_each_message_once(setting, topic,
     assert drain(40, first) == list(range(80, 120))
 
 
+@in_each_protocol
 def test_a_group_goes_on_where_it_had_committed(setting, topic, group):
     fill(setting, topic, 0, 40)
     first = setting.consumer(topics=[topic], group=group)

@@ -19,6 +19,7 @@ from tests.clients.adapters.base import (
     RECONNECT_MS,
     REQUEST_BYTES_MAX,
     Message,
+    Place,
     Refused,
     session_timeout_ms,
 )
@@ -39,6 +40,12 @@ def common(address: str) -> dict[str, Any]:
 
 def refused(error: library.KafkaError) -> Refused:
     return Refused(error.code(), error.str())
+
+
+def is_final(error: library.KafkaError) -> bool:
+    """Whether it is the broker's, and the library does not try again by itself. After a fatal error it does nothing
+    more."""
+    return error.code() == library.KafkaError._FATAL or (error.code() >= 0 and not error.retriable())
 
 
 def checked(function, *args, **named):
@@ -112,28 +119,34 @@ class ConfluentProducer:
 
 
 class ConfluentConsumer:
-    def __init__(self, address, topics, group, instance_id, places, read_committed):
+    def __init__(self, address, topics, group, instance_id, places, read_committed, protocol):
         config = common(address) | {
             "group.id": group or "nobody",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-            "session.timeout.ms": session_timeout_ms(instance_id),
-            "heartbeat.interval.ms": HEARTBEAT_MS,
             "fetch.wait.max.ms": FETCH_WAIT_MS,
             "fetch.error.backoff.ms": FETCH_WAIT_MS,
+            **(protocol or classic(instance_id)),
         }
         if instance_id is not None:
             config["group.instance.id"] = instance_id
         self.rebalances = 0
+        self.assigned: list[frozenset[Place]] = []
+        """What each callback has added to the assignment, or has removed from it."""
+        self.revoked: list[frozenset[Place]] = []
         self.library = library.Consumer(config)
         if group is not None:
-            self.library.subscribe(list(topics), on_assign=self._assigned)
+            self.library.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked)
         else:
             self.library.assign([library.TopicPartition(*place, 0) for place in places])
 
-    def _assigned(self, *_):
+    def _assigned(self, _, partitions):
         self.rebalances += 1
+        self.assigned += [_places(partitions)] if partitions else []
+
+    def _revoked(self, _, partitions):
+        self.revoked += [_places(partitions)] if partitions else []
 
     def poll(self, seconds):
         first = self.library.poll(seconds)
@@ -141,7 +154,7 @@ class ConfluentConsumer:
         for message in [] if first is None else [first, *self.library.consume(BATCH_MAX, 0)]:
             if message.error() is None:
                 found.append(_message(message))
-            elif not message.error().retriable() and message.error().code() >= 0:
+            elif is_final(message.error()):
                 raise refused(message.error())
         return found
 
@@ -153,7 +166,7 @@ class ConfluentConsumer:
         return found.offset if found.offset >= 0 else None
 
     def assignment(self):
-        return frozenset((each.topic, each.partition) for each in self.library.assignment())
+        return _places(self.library.assignment())
 
     def seek(self, place, offset):
         checked(self.library.seek, library.TopicPartition(*place, offset))
@@ -165,6 +178,18 @@ class ConfluentConsumer:
 
     def close(self):
         self.library.close()
+
+
+def classic(instance_id: str | None) -> dict[str, Any]:
+    """What a member of the classic protocol chooses itself."""
+    return {
+        "session.timeout.ms": session_timeout_ms(instance_id),
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+    }
+
+
+def _places(partitions) -> frozenset[Place]:
+    return frozenset((each.topic, each.partition) for each in partitions)
 
 
 def _message(message) -> Message:
@@ -227,7 +252,29 @@ class Confluent:
         return ConfluentProducer(address, codec, acks, idempotent, transactional_id)
 
     def consumer(self, address, *, topics=(), group=None, instance_id=None, places=(), read_committed=False):
-        return ConfluentConsumer(address, topics, group, instance_id, places, read_committed)
+        return ConfluentConsumer(address, topics, group, instance_id, places, read_committed, {})
 
     def admin(self, address):
         return ConfluentAdmin(address)
+
+
+class ConfluentConsumerProtocol(Confluent):
+    """Its consumers use the consumer protocol: the broker says how often they send heartbeats."""
+
+    name = "confluent-kafka, consumer protocol"
+
+    def consumer(
+        self,
+        address,
+        *,
+        topics=(),
+        group=None,
+        instance_id=None,
+        places=(),
+        read_committed=False,
+        assignor=None,
+    ):
+        protocol = {"group.protocol": "consumer"}
+        if assignor is not None:
+            protocol["group.remote.assignor"] = assignor
+        return ConfluentConsumer(address, topics, group, instance_id, places, read_committed, protocol)

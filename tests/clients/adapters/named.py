@@ -9,9 +9,12 @@ PLACES = {
     "kafka-python": ("kafka_python", "KafkaPython"),
     "aiokafka": ("aio", "Aiokafka"),
 }
+CONSUMER_PROTOCOL = "confluent-kafka, consumer protocol"
+VARIANTS = {CONSUMER_PROTOCOL: ("confluent", "ConfluentConsumerProtocol")}
+"""The only one of them that supports the consumer protocol (KIP-848)."""
 
 
 def client_named(name: str) -> Client:
-    module, kind = PLACES[name]
+    module, kind = (PLACES | VARIANTS)[name]
     made: Client = getattr(import_module(f"tests.clients.adapters.{module}"), kind)()
     return made

@@ -4,11 +4,25 @@ import gc
 from contextlib import ExitStack
 
 import pytest
-from tests.clients.conftest import Setting, client, server, setting
+from tests.clients.adapters.base import SESSION_TIMEOUT_MS
+from tests.clients.conftest import HEARTBEAT_MS, HEARTBEATS, Setting, client, setting
 from tests.clients.members import group, topic
 from tests.clients.process import BrokerProcess
 
 __all__ = ["client", "fragile", "group", "server", "setting", "topic"]
+
+SESSIONS = ("group_consumer_session_timeout", "group_consumer_session_timeout_min")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """As in tests/clients, but with short sessions, also of members of the consumer protocol."""
+    settings = dict.fromkeys(HEARTBEATS, HEARTBEAT_MS) | dict.fromkeys(SESSIONS, SESSION_TIMEOUT_MS)
+    in_ms = {name: f"{value}ms" for name, value in settings.items()}
+    broker = BrokerProcess(tmp_path_factory.mktemp("broker"), **in_ms)
+    broker.start()
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(scope="session")

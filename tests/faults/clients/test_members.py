@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.clients.conftest import CLIENTS, Setting
+from tests.clients.conftest import GROUP_CLIENTS, Setting
 from tests.clients.members import PARTITIONS, numbers, together, until
 
 ROOT = Path(__file__).parents[3]
@@ -54,9 +54,9 @@ def bereaved(server):
     """A member for each client, whose fellow member has just died: all at once, since it takes a session
     timeout until anybody notices."""
     with ExitStack() as stack:
-        settings = [Setting(server, client, stack) for client in CLIENTS]
+        settings = [Setting(server, client, stack) for client in GROUP_CLIENTS]
         found = together(_share_with_one_that_dies, settings)
-        yield dict(zip((client.name for client in CLIENTS), found, strict=True))
+        yield dict(zip((client.name for client in GROUP_CLIENTS), found, strict=True))
 
 
 def _share_with_one_that_dies(setting):
@@ -67,6 +67,7 @@ def _share_with_one_that_dies(setting):
     return staying
 
 
+@pytest.mark.parametrize("client", GROUP_CLIENTS, ids=lambda client: client.name)
 def test_a_member_that_dies_is_replaced_by_the_others(client, bereaved):
     staying = bereaved[client.name]
     until(lambda: numbers(staying) == set(range(PARTITIONS)), staying)
