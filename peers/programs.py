@@ -150,6 +150,11 @@ def java_tools(version: str = kafka.VERSION) -> Program:
     return _compiled_when_run("Kafka's tools", "java-tools/Tools.java", version)
 
 
+def java_members(version: str = kafka.VERSION) -> Program:
+    """Consumers of Kafka's Java client as members of the consumer protocol."""
+    return _compiled_when_run("Kafka's Java client", "consumer-protocol/Members.java", version)
+
+
 def _compiled_when_run(purpose: str, source: str, version: str) -> Program:
     """One Java file."""
     lib = kafka.jars(version)

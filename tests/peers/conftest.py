@@ -7,7 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,10 @@ VERSIONS = {
     "Spark's Kafka connector": programs.PYSPARK,
     "Kafka Streams": kafka.VERSION,
 }
+HEARTBEAT_MS = 500
+"""Of members of the consumer protocol, which learn it from the broker."""
+MILLPOND_HEARTBEATS = ("group_consumer_heartbeat_interval", "group_consumer_heartbeat_interval_min")
+KAFKA_HEARTBEATS = ("group.consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms")
 OUTCOMES = pytest.StashKey[list[clients.Outcome]]()
 
 
@@ -72,8 +76,11 @@ def worst(outcomes: list[clients.Outcome]) -> list[clients.Outcome]:
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where clients find the broker that is tested."""
     folder = tmp_path_factory.mktemp(TARGET)
-    start = kafka_server if TARGET == "kafka" else millpond_server
-    with start(folder) as address:
+    if TARGET == "kafka":
+        started = kafka_server(folder, dict.fromkeys(KAFKA_HEARTBEATS, str(HEARTBEAT_MS)))
+    else:
+        started = millpond_server(folder, *(f"{name}={HEARTBEAT_MS}ms" for name in MILLPOND_HEARTBEATS))
+    with started as address:
         yield address
 
 
@@ -85,9 +92,9 @@ def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @contextmanager
-def kafka_server(folder: Path) -> Iterator[str]:
+def kafka_server(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
-        server: Server = available(lambda: stack.enter_context(kafka.running(folder)))
+        server: Server = available(lambda: stack.enter_context(kafka.running(folder, settings)))
         yield server.address
 
 
