@@ -18,15 +18,18 @@ const deadline = 90 * time.Second
 type result map[string]any
 
 var scenarios = map[string]func(context.Context, *peer) (result, error){
-	"produce":      produce,
-	"headers":      headers,
-	"group":        group,
-	"transactions": transactions,
-	"topics":       topics,
-	"offsets":      offsets,
-	"records":      deleteRecords,
-	"configs":      configs,
-	"login":        login,
+	"produce":           produce,
+	"headers":           headers,
+	"group":             group,
+	"consumer-protocol": consumerProtocol,
+	"static-members":    staticMembers,
+	"regex":             regex,
+	"transactions":      transactions,
+	"topics":            topics,
+	"offsets":           offsets,
+	"records":           deleteRecords,
+	"configs":           configs,
+	"login":             login,
 }
 
 func main() {

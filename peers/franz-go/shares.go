@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +46,20 @@ func (s *shares) count() int {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return len(s.held)
+}
+
+// numbers are the partitions that it holds, in order.
+func (s *shares) numbers() []int32 {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return slices.Sorted(maps.Keys(s.held))
+}
+
+// losses counts the partitions that were ever taken away.
+func (s *shares) losses() int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return len(s.lost)
 }
 
 // kept counts the partitions that were never taken away: a cooperative member keeps what it need not give.

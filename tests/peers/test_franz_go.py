@@ -42,6 +42,21 @@ def test_group(ask):
     assert seen == {"state": "Stable", "members": 2, "protocol": "cooperative-sticky", "kept": 2}
 
 
+@shows(CLIENT, "members of the consumer protocol share partitions (ServerSideBalancer)")
+def test_consumer_protocol(ask):
+    assert ask("consumer-protocol") == {"state": "Stable", "members": 2, "assignor": "uniform", "kept": 2}
+
+
+@shows(CLIENT, "a static member of the consumer protocol returns to its partitions")
+def test_static_members(ask):
+    assert ask("static-members") == {"same": True, "moved": 0}
+
+
+@shows(CLIENT, "a member of the consumer protocol subscribes to a regular expression")
+def test_regex(ask):
+    assert ask("regex") == {"topics": ["-regex-a", "-regex-b"]}
+
+
 @shows(CLIENT, "consumes, transforms and produces in transactions")
 def test_transactions(ask):
     seen = ask("transactions")
