@@ -59,7 +59,7 @@ async def test_a_topic_is_described_as_in_metadata(interface):
     for part, same in zip(told.partitions, known.partitions, strict=True):
         assert (part.leader_id, part.leader_epoch) == (same.leader_id, same.leader_epoch)
         assert part.replica_nodes == part.isr_nodes == same.replica_nodes
-        assert (part.eligible_leader_replicas, part.last_known_elr, part.offline_replicas) == (None, None, [])
+        assert (part.eligible_leader_replicas, part.last_known_elr, part.offline_replicas) == ([], [], [])
 
 
 async def test_what_does_not_exist_has_an_error(interface):

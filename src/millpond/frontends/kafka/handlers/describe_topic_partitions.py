@@ -119,6 +119,7 @@ class _Page:
             self.next_cursor = PartitionCursor(topic_name=topic.name, partition_index=end)
 
     def _partition(self, topic: Topic, number: int) -> DescribedTopicPartition:
+        """Java clients fail if a list is null, although the protocol allows it for two of them."""
         leader = self._leaders.of_topic(topic, number)
         if leader is None:
             return DescribedTopicPartition(
@@ -127,6 +128,8 @@ class _Page:
                 leader_id=NO_NODE,
                 replica_nodes=[self._call.services.node.id],
                 isr_nodes=[],
+                eligible_leader_replicas=[],
+                last_known_elr=[],
             )
         return DescribedTopicPartition(
             partition_index=number,
@@ -134,6 +137,8 @@ class _Page:
             leader_epoch=leader.epoch,
             replica_nodes=[leader.node_id],
             isr_nodes=[leader.node_id],
+            eligible_leader_replicas=[],
+            last_known_elr=[],
         )
 
 
