@@ -145,6 +145,8 @@ def _check(name: str, value: str | None) -> None:
     if definition is None and name in SETTINGS:
         reason = f"{name!r} is a setting of the broker ({SETTINGS[name]}): change it in its settings file and restart"
         raise InvalidRequest(reason=reason)
+    if definition is None and value is None:
+        return  # kafka-reassign-partitions resets the rates of replication, which Kafka has
     if definition is None:
         reason = "it is not one of the broker configs that can be changed without a restart"
         raise InvalidConfig(key=name, value=value, reason=reason)

@@ -143,6 +143,14 @@ async def test_the_limit_of_connections_changes_for_new_ones(interface):
         await second.send(MetadataRequest(topics=[]), 12)
 
 
+async def test_what_is_not_set_can_be_reset_as_kafka_reassign_partitions_does(interface):
+    rate = "leader.replication.throttled.rate"
+    await done(interface, changing((rate, DELETE, None), ("num.partitions", SET, "3"), kind=BROKER, name="1"))
+    assert by_name(await describe(interface, BROKER, "1"))["num.partitions"].value == "3"
+    [refused] = await alter(interface, changing((rate, SET, "5"), kind=BROKER, name="1"))
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+
+
 async def test_replacing_resets_the_other_configs_of_a_broker(interface):
     await done(
         interface,
