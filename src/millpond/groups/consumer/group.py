@@ -191,11 +191,13 @@ class ConsumerGroup:
         described = _described(before, request)
         member = self._advance(before, described, request.owned, topics, now_ms, can_describe)
         self.state.sessions.set(member.member_id, now_ms + config.session_timeout_ms)
+        reconnected = self.state.connect(member.member_id, request.connection)
+        needs_assignment = reconnected or _needs_assignment(request, before, member)
         return ConsumerHeartbeatResponse(
             member.member_id,
             member.epoch,
             config.heartbeat_interval_ms,
-            tuple(sorted(member.assigned)) if _needs_assignment(request, before, member) else None,
+            tuple(sorted(member.assigned)) if needs_assignment else None,
         )
 
     def join(self, request: JoinRequest, topics: Topics, config: GroupConfig, now_ms: int) -> Joined:
@@ -438,7 +440,8 @@ def _described(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMe
 
 def _needs_assignment(request: ConsumerHeartbeat, before: ConsumerMember, member: ConsumerMember) -> bool:
     """A member receives its assignment when it changes, and when it may not know it: if it joins, if the response to
-    its last heartbeat was lost, or if it describes itself completely, as clients do after an error."""
+    its last heartbeat was lost, or if it describes itself completely, as clients do after an error. librdkafka does not
+    after a timeout, but connects again, and Kafka's coordinator does not tell it its assignment then."""
     has_subscription = request.topic_names is not None or request.topic_regex is not None
     is_complete = request.rebalance_timeout_ms >= 0 and has_subscription and request.owned is not None
     if is_complete or request.member_epoch == JOIN_EPOCH or request.member_epoch != before.epoch:

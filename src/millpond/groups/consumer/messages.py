@@ -55,6 +55,8 @@ class ConsumerHeartbeat:
     topic_regex: str | None = None
     assignor: str | None = None
     owned: frozenset[TopicPartition] | None = None
+    connection: object = None
+    """Is another object for another connection of the client."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class ConsumerGroupState:
         self.sessions = NamedDeadlines()
         self.progress = NamedDeadlines()
         self.classic_members = 0
+        self._connections: dict[str, object] = {}
         self._limits = limits
         self._instances: dict[str, str] = {}
         self._holders: dict[TopicPartition, str] = {}
@@ -129,6 +130,7 @@ class ConsumerGroupState:
         member = self.members.pop(member_id)
         self._index(member, None)
         self.targets.pop(member_id, None)
+        self._connections.pop(member_id, None)
         self.sessions.clear(member_id)
         self.progress.clear(member_id)
         self._unstored.add(member_id)
@@ -155,6 +157,13 @@ class ConsumerGroupState:
                 self.targets[member_id] = target
                 self._unstored.add(member_id)
         self.target_epoch = self.epoch
+
+    def connect(self, member_id: str, connection: object) -> bool:
+        """Returns whether the last heartbeat of the member came by another connection: if that has failed, it did not
+        receive the response."""
+        former = self._connections.get(member_id)
+        self._connections[member_id] = connection
+        return former is not connection
 
     def forget_stored(self) -> None:
         """Nothing of the group is stored in this form."""

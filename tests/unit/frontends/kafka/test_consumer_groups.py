@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.frontends.kafka.test_group_admin import delete, describe, listed
 from tests.unit.frontends.kafka.test_group_membership import joined, sync
+from tests.unit.frontends.kafka.wire import Client
 
 from millpond.groups.consumer_protocol import write_assignment
 from millpond.model.acls import ResourceType
@@ -101,6 +102,23 @@ async def test_a_regular_expression_subscribes_to_topics(interface):
         interface, 0, subscribed_topic_names=None, subscribed_topic_regex="(?=x)", member_id="r2"
     )
     assert invalid.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+async def test_a_member_that_connects_again_receives_its_assignment(interface):
+    """Clients connect again after a timeout. librdkafka then repeats a heartbeat as it was; if the response that is lost
+    asked it to give up partitions, its epoch says nothing, and it would keep them until its rebalance timeout ends."""
+    topic = await interface.topic(partitions=2)
+    await heartbeat(interface, 0)
+    await heartbeat(interface, 0, member_id="m2")
+    lost = await heartbeat(interface, 1)
+    assert (lost.member_epoch, assigned(lost)) == (1, {topic.id: [0]})
+    async with Client(interface.broker.kafka.listener) as again:
+        repeated = await heartbeat(again, 1)
+        assert (repeated.member_epoch, repeated.assignment) == (1, lost.assignment)
+        assert (await heartbeat(again, 1)).assignment is None
+        assert (await heartbeat(again, 1, owned={topic.id: [0]})).member_epoch == 2
+    late = await heartbeat(interface, 2)
+    assert late.assignment == lost.assignment
 
 
 async def test_refusals_say_why(interface):

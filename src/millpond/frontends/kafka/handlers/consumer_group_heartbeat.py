@@ -3,7 +3,8 @@ what it owns, learns its assignment, leaves, or pauses.
 
 Member epoch 0 joins, -1 leaves, and -2 pauses a static member. From v1 the client creates its member id; in v0 the
 response has one. Regular expressions (RE2, v1) match the topics that the client may describe. A response without an
-assignment means that the member keeps what it has.
+assignment means that the member keeps what it has. The first one on a connection always has it: the response before it
+may be lost, and librdkafka does not say so.
 
 A member of a group that does not exist, or uses the classic protocol by now, gets UNKNOWN_MEMBER_ID and joins again.
 Kafka has GROUP_ID_NOT_FOUND there, with which its clients fail; here only a join gets it, if the group cannot change
@@ -76,6 +77,7 @@ def _heartbeat(call: KafkaCall, request: ConsumerGroupHeartbeatRequest) -> Consu
         topic_regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=None if owned is None else _owned(owned),
+        connection=call.authentication,
     )
 
 
