@@ -105,8 +105,9 @@ async def test_a_regular_expression_subscribes_to_topics(interface):
 
 
 async def test_a_member_that_connects_again_receives_its_assignment(interface):
-    """Clients connect again after a timeout. librdkafka then repeats a heartbeat as it was; if the response that is lost
-    asked it to give up partitions, its epoch says nothing, and it would keep them until its rebalance timeout ends."""
+    """Clients connect again after a timeout. librdkafka then repeats a heartbeat as it was; if the response that is
+    lost asked it to give up partitions, its epoch says nothing, and it would keep them until its rebalance timeout
+    ends."""
     topic = await interface.topic(partitions=2)
     await heartbeat(interface, 0)
     await heartbeat(interface, 0, member_id="m2")
