@@ -63,6 +63,14 @@ PEERS = {
             f"kcat-{programs.KCAT}",
             "kcat",
         ),
+        Peer(
+            "prometheus",
+            programs.PROMETHEUS,
+            ("apt-get", "apt-cache", "dpkg-deb"),
+            programs.prometheus,
+            f"prometheus-{programs.PROMETHEUS}",
+            "prometheus",
+        ),
         Peer("nats", nats.VERSION, (), nats.binary, f"nats-{nats.VERSION}-{nats.CLIENT}"),
         Peer("minio", minio.VERSION, ("go",), minio.binary, f"minio-{minio.VERSION}", "minio"),
     )

@@ -21,6 +21,7 @@ NODE_GRPC = json.loads((SOURCES / "node-grpc" / "package.json").read_text())["de
 PNPM = json.loads((SOURCES / "pnpm" / "package.json").read_text())["dependencies"]["pnpm"]
 SCHEMAS = ROOT / "proto"
 KCAT = "1.7.1"
+PROMETHEUS = "2.42"
 FRANZ_GO = "1.22.2"
 
 
@@ -65,6 +66,16 @@ def kcat() -> Program:
     folder = installed(f"kcat-{KCAT}", lambda part: registries.debian("kcat", part, "kcat"))
     libraries = {str(each.parent) for each in folder.rglob("*.so*")}
     return Program([str(folder / "usr/bin/kcat")], {"LD_LIBRARY_PATH": ":".join(sorted(libraries))})
+
+
+def prometheus() -> Path:
+    """The folder of `prometheus` and `promtool`: those on the PATH, or Debian's package unpacked into our folder."""
+    if found := shutil.which("promtool"):
+        return Path(found).parent
+    folder = installed(
+        f"prometheus-{PROMETHEUS}", lambda part: registries.debian("prometheus", part, "prometheus")
+    )
+    return folder / "usr/bin"
 
 
 def kafkajs() -> Program:
