@@ -199,6 +199,16 @@ TWINS = (
             "            pass\n        if state.sync_due_ms",
         ),
     ),
+    Twin(
+        "processes/test_group_coordinator.py",
+        ("tests/unit/groups/test_consumer_coordinator.py",),
+        mutant(
+            "a coordinator that takes over does not know what members own",
+            "groups/consumer/stored.py",
+            'assigned=_decode_since(kept.get("assigned", {})),',
+            "assigned={},",
+        ),
+    ),
     Twin("processes/test_partitions.py", (SIMULATION,), "ack_before_commit"),
     Twin("processes/test_rolling.py", (SIMULATION,), "commit_out_of_order"),
     Twin(

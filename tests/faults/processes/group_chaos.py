@@ -15,8 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults.processes.group_judge import MemberLog, Ownership
+from tests.faults.processes import workload
+from tests.faults.processes.group_judge import MemberLog, Ownership, owned_twice
 from tests.faults.processes.harness import LEASE_SECONDS, Brokers, Node, eventually
+
+import millpond
 
 TOPIC, GROUP = "work", "workers"
 PARTITIONS = 30
@@ -24,6 +27,16 @@ ALL = sorted(f"{TOPIC}-{number}" for number in range(PARTITIONS))
 MEMBERS = 20
 END_SECONDS_MAX = 90.0
 SETTLE_SECONDS_MAX = 120.0
+READ_SECONDS_MAX = 120.0
+PER_SECOND = 100.0
+BROKERS = 3
+SETTINGS = {
+    "group_consumer_heartbeat_interval": "500ms",
+    "group_consumer_heartbeat_interval_min": "500ms",
+    "group_consumer_session_timeout": "6s",
+    "group_consumer_session_timeout_min": "6s",
+}
+"""Members of the consumer protocol learn these from the broker. They are those of classic members here."""
 
 
 class MemberProcess:
@@ -171,9 +184,9 @@ class MemberChaos:
             member.look()
 
     @contextmanager
-    def members(self) -> Iterator[None]:
+    def members(self, count: int = MEMBERS) -> Iterator[None]:
         try:
-            for _ in range(MEMBERS):
+            for _ in range(count):
                 self.add()
             self.settle()
             yield
@@ -199,6 +212,42 @@ class MemberChaos:
 
     def ownerships(self) -> list[Ownership]:
         return [each for life in self.lives for each in life.log.ownerships()]
+
+
+@contextmanager
+def working_group(
+    brokers: Brokers, members: MemberChaos, count: int = MEMBERS
+) -> Iterator[workload.KafkaWriter]:
+    """Members that read what a writer sends. In the end they have read every message, and have owned no partition twice
+    at one time."""
+    writer = workload.KafkaWriter("writer", brokers.addresses("kafka"), TOPIC, PARTITIONS, PER_SECOND)
+    writer.start()
+    with members.members(count):
+        yield writer
+        members.resume()
+        members.settle()
+        writer.stop()
+        ends = _ends(brokers, writer.sent)
+        eventually(lambda: members.has_read(ends), "every message was read", READ_SECONDS_MAX)
+    twice = owned_twice(members.ownerships())
+    assert not twice, f"{len(twice)} partitions were owned twice, such as {twice[:3]}"
+
+
+def start_brokers(brokers: Brokers) -> list[str]:
+    """With the topic of the group. Returns their addresses."""
+    brokers.settings |= SETTINGS
+    brokers.start(BROKERS)
+    with millpond.Admin(address=brokers.addresses("grpc")[0]) as admin:
+        admin.create_topic(TOPIC, partitions=PARTITIONS)
+    brokers.until_balanced()
+    return brokers.addresses("kafka")
+
+
+def _ends(brokers: Brokers, sent: int) -> dict[int, int]:
+    """The end of each partition, when all messages are in the log."""
+    seen = workload.read_everything(brokers.addresses("kafka"), TOPIC, PARTITIONS)
+    assert len(seen) == sent
+    return Counter(each.partition for each in seen)
 
 
 class BrokerChaos:

@@ -53,6 +53,10 @@ class MemberLog:
         self.read_count = 0
         self.lost_count = 0
         self.refusals: list[str] = []
+        self.committed: dict[str, int] = {}
+        """The highest offset of each partition that the coordinator has accepted from it."""
+        self.committed_at: float | None = None
+        """When it sent the last commit that was accepted."""
         self._ended: list[Ownership] = []
         self._beliefs: dict[str, _Belief] = {}
 
@@ -71,12 +75,19 @@ class MemberLog:
             case "lost":
                 self.lost_count += len(self.end(at, partitions))
             case "committed":
-                for each in self._beliefs.keys() & set(partitions):
-                    self._beliefs[each].proved = line["sent"]
+                self._add_commit(line)
             case "refused":
                 self.refusals.append(line["reason"])
             case "read":
                 self._add_read(line["offsets"])
+
+    def _add_commit(self, line: dict[str, Any]) -> None:
+        for each in self._beliefs.keys() & set(line["partitions"]):
+            self._beliefs[each].proved = line["sent"]
+        for each, offset in line["offsets"].items():
+            self.committed[each] = max(offset, self.committed.get(each, 0))
+        if line["partitions"]:
+            self.committed_at = line["sent"]
 
     def _add_read(self, offsets: dict[str, list[int]]) -> None:
         found = [(partition, offset) for partition, some in offsets.items() for offset in some]

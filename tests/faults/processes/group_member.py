@@ -19,7 +19,7 @@ from typing import Any
 
 import confluent_kafka
 
-KINDS = ("classic",)
+KINDS = ("classic", "consumer", "static")
 """`consumer` and `static` use the consumer protocol."""
 SESSION_MS = 6_000
 HEARTBEAT_MS = 500
@@ -117,7 +117,8 @@ class Member:
             self._log("refused", names(list(self._next)), reason=error.args[0].name())
             return
         accepted = [each for each in results if each.error is None]
-        self._log("committed", names(_places(accepted)), sent=sent)
+        found = {name((each.topic, each.partition)): each.offset for each in accepted}
+        self._log("committed", sorted(found), sent=sent, offsets=found)
         for each in results:
             if each.error is not None:
                 self._log("refused", names(_places([each])), reason=each.error.name())
@@ -137,7 +138,11 @@ class Member:
             self._commit()
 
     def close(self) -> None:
+        """After a fatal error it owns nothing more, and is not told so."""
         self._consumer.close()
+        if self._owned:
+            self._log("lost", names(list(self._owned)))
+            self._owned.clear()
 
 
 def name(place: Place) -> str:
@@ -153,7 +158,7 @@ def _places(partitions: Sequence[Any]) -> list[Place]:
 
 
 def _check(error: Any) -> None:
-    if error.fatal():
+    if error.fatal() or error.code() == confluent_kafka.KafkaError._FATAL:
         raise Fatal(error.str())
 
 

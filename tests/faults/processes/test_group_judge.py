@@ -7,7 +7,8 @@ def log(member: str, *lines: tuple[float, str, float | None]) -> MemberLog:
     """Lines about partition `t-0`: when, what, and when it was sent."""
     found = MemberLog(member)
     for at, event, sent in lines:
-        found.add({"at": at, "event": event, "partitions": ["t-0"], "sent": sent, "reason": "FENCED"})
+        line = {"at": at, "event": event, "partitions": ["t-0"]}
+        found.add(line | {"sent": sent, "offsets": {"t-0": int(at)}, "reason": "FENCED"})
     return found
 
 
@@ -47,6 +48,11 @@ def test_a_life_ends_with_its_process():
     former = log("a", (1, "assigned", None), (3, "committed", 2))
     former.end(4)
     assert overlaps(former, log("b", (5, "assigned", None))) == (0, [])
+
+
+def test_the_highest_accepted_offset_counts():
+    found = log("a", (1, "assigned", None), (7, "committed", 6), (5, "committed", 5.5), (9, "refused", None))
+    assert (found.committed, found.committed_at) == ({"t-0": 7}, 5.5)
 
 
 def test_reads_count_repeats():
