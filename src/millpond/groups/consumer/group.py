@@ -191,8 +191,9 @@ class ConsumerGroup:
         described = _described(before, request)
         member = self._advance(before, described, request.owned, topics, now_ms, can_describe)
         self.state.sessions.set(member.member_id, now_ms + config.session_timeout_ms)
-        reconnected = self.state.connect(member.member_id, request.connection)
-        needs_assignment = reconnected or _needs_assignment(request, before, member)
+        connected_again = self.state.is_connected_again(member.member_id, request.connection)
+        self.state.connections[member.member_id] = request.connection
+        needs_assignment = connected_again or _needs_assignment(request, before, member)
         return ConsumerHeartbeatResponse(
             member.member_id,
             member.epoch,
@@ -304,15 +305,20 @@ class ConsumerGroup:
 
     def _current(self, request: ConsumerHeartbeat) -> ConsumerMember:
         """The member that sends a heartbeat. If the response to its last one was lost, it still names the epoch before
-        that."""
+        that. It may then own less than it is assigned, because it advances only when it has given up the rest. Without
+        a report it is fenced, as in Kafka, unless it has connected again: librdkafka repeats heartbeats as they were.
+        """
+        state = self.state
         member = self._member(request)
         owned, epoch = request.owned, request.member_epoch
         if epoch == member.epoch:
             return member
+        is_repeated = owned is None and state.is_connected_again(member.member_id, request.connection)
+        is_confirmed = owned is not None and owned <= member.assigned.keys()
         lost_response = epoch < member.epoch and epoch == member.previous_epoch
-        if not lost_response or owned is None or not owned <= member.assigned.keys():
+        if not lost_response or not (is_repeated or is_confirmed):
             raise FencedMemberEpoch(
-                group=self.state.group_id, member_id=member.member_id, current=member.epoch, epoch=epoch
+                group=state.group_id, member_id=member.member_id, current=member.epoch, epoch=epoch
             )
         return member
 

@@ -51,7 +51,8 @@ class ConsumerGroupState:
         self.sessions = NamedDeadlines()
         self.progress = NamedDeadlines()
         self.classic_members = 0
-        self._connections: dict[str, object] = {}
+        self.connections: dict[str, object] = {}
+        """By which each member has sent its last heartbeat."""
         self._limits = limits
         self._instances: dict[str, str] = {}
         self._holders: dict[TopicPartition, str] = {}
@@ -116,6 +117,11 @@ class ConsumerGroupState:
             raise UnknownMember(group=self.group_id, member_id=member_id)
         return member
 
+    def is_connected_again(self, member_id: str, connection: object) -> bool:
+        """Whether the last heartbeat of the member came by another connection. If that has failed, the member did not
+        receive the response."""
+        return self.connections.get(member_id) is not connection
+
     # -- changes ----------------------------------------------------------------------------------------------
 
     def put(self, member: ConsumerMember) -> None:
@@ -130,7 +136,7 @@ class ConsumerGroupState:
         member = self.members.pop(member_id)
         self._index(member, None)
         self.targets.pop(member_id, None)
-        self._connections.pop(member_id, None)
+        self.connections.pop(member_id, None)
         self.sessions.clear(member_id)
         self.progress.clear(member_id)
         self._unstored.add(member_id)
@@ -157,13 +163,6 @@ class ConsumerGroupState:
                 self.targets[member_id] = target
                 self._unstored.add(member_id)
         self.target_epoch = self.epoch
-
-    def connect(self, member_id: str, connection: object) -> bool:
-        """Returns whether the last heartbeat of the member came by another connection: if that has failed, it did not
-        receive the response."""
-        former = self._connections.get(member_id)
-        self._connections[member_id] = connection
-        return former is not connection
 
     def forget_stored(self) -> None:
         """Nothing of the group is stored in this form."""

@@ -122,6 +122,18 @@ async def test_a_member_that_connects_again_receives_its_assignment(interface):
     assert late.assignment == lost.assignment
 
 
+async def test_a_heartbeat_is_repeated_as_it_was_after_the_response_with_a_new_epoch_is_lost(interface):
+    await interface.topic(partitions=2)
+    await heartbeat(interface, 0)
+    await interface.log.add_partitions("orders", 3)
+    lost = await heartbeat(interface, 1)
+    assert lost.member_epoch == 2
+    async with Client(interface.broker.kafka.listener) as again:
+        repeated = await heartbeat(again, 1)
+        assert (repeated.member_epoch, repeated.assignment) == (2, lost.assignment)
+        assert (await heartbeat(again, 1)).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
 async def test_refusals_say_why(interface):
     await interface.topic()
     unknown = await heartbeat(interface, 7)
