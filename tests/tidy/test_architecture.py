@@ -130,7 +130,7 @@ PUBLIC = {
         *("SubscriptionStatus", "PullConsumers", "Pulled", "PullerName"),
     ],
     millpond.groups: [
-        *("CONSUMER", "Claim", "CommitSender", "CommittedOffsets", "ConsumerGroupDescription"),
+        *("CONSUMER", "NO_MEMBER", "CommitSender", "CommittedOffsets", "ConsumerGroupDescription"),
         *("ConsumerHeartbeat", "ConsumerHeartbeatResponse", "Description", "GroupLimits"),
         *("GroupListing", "GroupPhase", "Groups", "JOIN_EPOCH", "JoinRequest", "Joined"),
         *("LeaveRequest", "MemberDescription", "Protocol", "SyncRequest", "Synced"),

@@ -5,11 +5,8 @@ twice, but none is skipped. On Ctrl-C the positions of the printed messages are 
 """
 
 import asyncio
-import os
 import signal
-import socket
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +33,10 @@ from millpond.model.errors import MillpondError, Unavailable, UnknownTopic
 WAIT_S: Final = 2.0
 """How long one poll waits. Between polls the command checks whether the output is still being read."""
 RETRY_DELAY_S: Final = 0.2
+SHARE_WAIT_S: Final = 6.0
+"""How long a new member of a group waits for its share, unless --follow is set. The other members have to give it up:
+Kafka's clients ask every 5 s whether they do."""
+SHARE_POLL_S: Final = 0.5
 MESSAGES_AT_ONCE: Final = 1_000
 FIRST_BYTES: Final = 64 * 1024
 BYTES_AT_ONCE: Final = 1024 * 1024
@@ -55,7 +56,8 @@ Examples:
 
 \b
 With --group or --position-file reading begins where it left off; --from says where to begin at first.
-A group that is read like this must have no members, such as Kafka consumers, and no second reader.
+With --group the command joins the group: its members, such as Kafka consumers, share the partitions. With
+--partition it is no member, and the group must have none.
 With --subscription each message is acknowledged once it is printed; see `millpond subscription`.
 """
 ONLY_LOG: Final = ("place", "partition", "group", "position_file")
@@ -93,7 +95,9 @@ class ConsumeArguments:
     "--follow", "-f", is_flag=True, help="Wait for more messages, and for a topic that does not exist yet."
 )
 @click.option(
-    "--group", shell_complete=complete_group, help="Store positions at the broker, under this group name."
+    "--group",
+    shell_complete=complete_group,
+    help="Read as a member of this consumer group, which shares the partitions and stores the positions.",
 )
 @click.option(
     "--position-file", type=click.Path(path_type=Path, dir_okay=False), help="Store positions in this file."
@@ -250,7 +254,6 @@ async def _opened(arguments: ConsumeArguments) -> AsyncConsumer:
         read_from=numbers,
         partition=arguments.partition,
         group=arguments.group,
-        reader=None if arguments.group is None else _reader_name(),
         position_file=arguments.position_file,
         address=arguments.address,
         timeout=arguments.timeout,
@@ -258,19 +261,16 @@ async def _opened(arguments: ConsumeArguments) -> AsyncConsumer:
     )
 
 
-def _reader_name() -> str:
-    """The name that is shown to a reader that is refused because this process uses the group."""
-    return f"process {os.getpid()} on {socket.gethostname()[:100]} [{uuid.uuid4().hex[:8]}]"
-
-
 async def _copy(consumer: AsyncConsumer, arguments: ConsumeArguments, render: Render) -> None:
     left = arguments.count
     last_note, bytes_max = "", FIRST_BYTES
+    wait_s = WAIT_S if arguments.follow else 0.0
+    share_until = asyncio.get_running_loop().time() + SHARE_WAIT_S
     while left is None or left > 0:
         before = consumer.read_from
         try:
             polled = await consumer.poll(
-                WAIT_S if arguments.follow else 0.0,
+                wait_s,
                 messages_max=min(left or MESSAGES_AT_ONCE, MESSAGES_AT_ONCE),
                 bytes_max=bytes_max,
             )
@@ -286,8 +286,13 @@ async def _copy(consumer: AsyncConsumer, arguments: ConsumeArguments, render: Re
             left = None if left is None else left - len(polled.messages)
         elif arguments.follow:
             check_reader()
-        elif polled.read_from == before:
-            return  # the poll returned nothing and skipped nothing
+        elif polled.read_from == before:  # the poll returned nothing and skipped nothing
+            if any(consumer.assignment.values()):
+                return
+            if asyncio.get_running_loop().time() >= share_until:
+                print_note(f"the other members of group {arguments.group!r} have all partitions")
+                return
+            wait_s = SHARE_POLL_S
 
 
 def _waiting_for(arguments: ConsumeArguments, error: MillpondError) -> str:

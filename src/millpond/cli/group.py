@@ -12,7 +12,7 @@ from millpond.cli.output import count_text, print_json, print_table
 from millpond.cli.positions import HELP, StartPosition, StartPositionType, numbers_at
 from millpond.cli.suggestions import SuggestingGroup
 from millpond.cli.topic import confirm
-from millpond.client import AsyncAdmin, GroupDescription, GroupPosition
+from millpond.client import AsyncAdmin, GroupDescription, GroupPosition, Member
 from millpond.model.errors import UnknownGroup, UnknownPartition
 
 UNKNOWN: Final = "unknown"
@@ -34,13 +34,21 @@ def list_groups(address: str, timeout: float, as_json: bool) -> None:
         found = admin.list_groups()
     if as_json:
         print_json(
-            [{"group": each.name, "state": each.state, "protocol_type": each.protocol_type} for each in found]
+            [
+                {
+                    "group": each.name,
+                    "state": each.state,
+                    "protocol_type": each.protocol_type,
+                    "type": each.type,
+                }
+                for each in found
+            ]
         )
     elif not found:
         click.echo("There are no groups. `millpond consume TOPIC --group NAME` makes one.")
     else:
-        rows = [(each.name, each.state, each.protocol_type or "-") for each in found]
-        print_table(("GROUP", "STATE", "PROTOCOL"), rows)
+        rows = [(each.name, each.state, each.protocol_type or "-", each.type) for each in found]
+        print_table(("GROUP", "STATE", "PROTOCOL", "TYPE"), rows)
 
 
 @group.command(epilog="\b\nExample:\n  millpond group describe billing")
@@ -48,7 +56,7 @@ def list_groups(address: str, timeout: float, as_json: bool) -> None:
 @broker_options
 @json_option
 def describe(name: str, address: str, timeout: float, as_json: bool) -> None:
-    """Show a group's members, positions and lag."""
+    """Show a group's members, their partitions, positions and lag."""
     with admin_of(address, timeout) as admin:
         found = admin.describe_group(name)
     if as_json:
@@ -56,6 +64,7 @@ def describe(name: str, address: str, timeout: float, as_json: bool) -> None:
         return
     members = count_text(len(found.members), "member")
     click.echo(f"{name}  {found.group.state}, {members}, {_lag_text(found)}")
+    click.echo(f"type {found.group.type}, epoch {found.epoch}")
     if found.positions:
         click.echo()
         rows = [
@@ -71,8 +80,10 @@ def describe(name: str, address: str, timeout: float, as_json: bool) -> None:
         print_table(("TOPIC", "PARTITION", "READS NEXT", "NEXT WRITTEN", "LAG"), rows)
     if found.members:
         click.echo()
-        rows_of_members = [(each.id, each.client_id, each.client_host) for each in found.members]
-        print_table(("MEMBER", "CLIENT", "HOST"), rows_of_members)
+        rows_of_members = [
+            (each.id, each.client_id, each.client_host, _partitions_text(each)) for each in found.members
+        ]
+        print_table(("MEMBER", "CLIENT", "HOST", "PARTITIONS"), rows_of_members)
 
 
 @group.command(epilog="\b\nExample:\n  millpond group delete billing --yes")
@@ -173,14 +184,27 @@ def _lag_text(found: GroupDescription) -> str:
     return f"at least {count_text(sum(known))} behind; lag of {unknown} unknown: nothing is committed there"
 
 
+def _partitions_text(member: Member) -> str:
+    """For example `bills: 0; orders: 1, 3`."""
+    topics = [f"{topic}: {', '.join(map(str, numbers))}" for topic, numbers in member.assigned.items()]
+    return "; ".join(topics) or "-"
+
+
 def _facts(found: GroupDescription) -> dict[str, Any]:
     return {
         "group": found.group.name,
         "state": found.group.state,
         "protocol_type": found.group.protocol_type,
+        "type": found.group.type,
+        "epoch": found.epoch,
         "lag": found.lag,
         "members": [
-            {"id": each.id, "client_id": each.client_id, "client_host": each.client_host}
+            {
+                "id": each.id,
+                "client_id": each.client_id,
+                "client_host": each.client_host,
+                "assigned": dict(each.assigned),
+            }
             for each in found.members
         ],
         "positions": [

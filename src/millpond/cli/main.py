@@ -157,13 +157,7 @@ def sentence_of(error: MillpondError) -> str:
         case NotAuthorized():
             return f"{error} An administrator can allow it: `millpond acl create --help`."
         case GroupInUse():
-            topic, group = error.facts.get("topic"), error.facts.get("group")
-            return (
-                f"{error} A second reader would get every message once more, and both would move the same positions. "
-                f"To share the work, use a Kafka client's consumer group, or a subscription: `millpond subscription "
-                f"create {topic} {group}`, then `millpond consume {topic} --subscription {group}` as often as you "
-                "like. To read everything again beside it, choose another --group."
-            )
+            return f"{error} `millpond group describe {error.facts.get('group')}` shows its members."
     return str(error)
 
 

@@ -75,20 +75,23 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group, and its state as Kafka names it."""
+    """A consumer group, and its state as Kafka names it. `type` is the protocol of its members, "classic" or
+    "consumer" (KIP-848)."""
 
     name: str
     state: str
     protocol_type: str
+    type: str
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A Kafka consumer that has joined a group."""
+    """A consumer that has joined a group, and the partitions that are assigned to it, by topic."""
 
     id: str
     client_id: str
     client_host: str
+    assigned: Mapping[str, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +108,11 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group, its members, and its position in each partition."""
+    """A group, its members, and its position in each partition. `epoch` rises when members or their topics change; of
+    a classic group it is the generation."""
 
     group: Group
+    epoch: int
     members: list[Member]
     positions: list[GroupPosition]
     lag: int | None
@@ -227,7 +232,8 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls, SecurityCalls):
         found = await self._call("DescribeGroup", request, pb.GroupDescription)
         return GroupDescription(
             _group(found.group),
-            [Member(each.id, each.client_id, each.client_host) for each in found.members],
+            found.epoch,
+            [_member(each) for each in found.members],
             [
                 GroupPosition(
                     each.topic,
@@ -320,4 +326,9 @@ def _topic(topic: pb.Topic) -> Topic:
 
 
 def _group(group: pb.Group) -> Group:
-    return Group(group.name, group.state, group.protocol_type)
+    return Group(group.name, group.state, group.protocol_type, group.type)
+
+
+def _member(member: pb.Member) -> Member:
+    assigned = {each.topic: list(each.partitions) for each in member.assigned}
+    return Member(member.id, member.client_id, member.client_host, assigned)

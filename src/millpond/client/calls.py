@@ -139,7 +139,7 @@ class Connections:
                 service, name, request, response, address=address, timeout_s=timeout_s
             )
 
-        return await self._call_with_retries(attempt, lambda error: error.retriable, address)
+        return await self.call_with_retries(attempt, lambda error: error.retriable, address)
 
     async def call_at_most_once(
         self,
@@ -170,7 +170,7 @@ class Connections:
             )
 
         try:
-            return await self._call_with_retries(attempt, may_repeat, address)
+            return await self.call_with_retries(attempt, may_repeat, address)
         except Unreachable as error:
             if not is_sent:
                 raise
@@ -179,12 +179,14 @@ class Connections:
                 **error.facts,
             ) from error
 
-    async def _call_with_retries(
+    async def call_with_retries(
         self,
         attempt: Callable[[str, float], Awaitable[ProtoResponse]],
         may_repeat: Callable[[MillpondError], bool],
         address: str,
     ) -> ProtoResponse:
+        """`attempt` gets an address and the seconds left. The first address is this one, or the usual one if it is
+        empty."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout_s
         address = address or self.address

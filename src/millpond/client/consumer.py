@@ -4,8 +4,9 @@
         messages, read_from = await consumer.poll(wait=3.0)
 
 By default the broker keeps no position, and a consumer begins at `read_from`. A consumer that keeps its
-positions in a file or under a group's name continues where it stopped. The messages of a poll count as
-processed when the next poll is called, or the consumer is closed: after a crash they are read again.
+positions in a file or a group continues where it stopped, and the members of a group share the partitions. The
+messages of a poll count as processed when the next poll is called, or the consumer is closed: after a crash they
+are read again.
 
 Positions belong to one topic, by its id. If the topic is deleted and created again, reading starts again from
 its beginning.
@@ -13,24 +14,30 @@ its beginning.
 
 import asyncio
 import contextlib
+import logging
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from millpond.client import arguments
 from millpond.client.calls import Connections, Pauses
+from millpond.client.coordinator_calls import CoordinatorCalls
+from millpond.client.group_membership import GroupMembership
+from millpond.client.group_positions import GroupPositions
 from millpond.client.iteration import LentMessages
+from millpond.client.membership_state import LOST
 from millpond.client.message import Message, NextPosition, Polled, ReadFrom
-from millpond.client.positions import FilePositions, GroupPositions, StoredPositions
+from millpond.client.positions import FilePositions, StoredPositions
 from millpond.client.reprs import client_repr
 from millpond.client.security import SecurityArguments, TlsArgument, TokenArgument
 from millpond.client.sources import ServerAddresses
 from millpond.client.topic_reader import TopicReader
 from millpond.model.errors import MillpondError, TopicReplaced
-from millpond.stubs import log_pb2
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 10.0
 FOLLOW_WAIT_S: Final = 30.0
@@ -46,8 +53,8 @@ Failures = list[tuple[TopicReader, MillpondError]]
 
 
 class AsyncConsumer:
-    """Reads all partitions of its topics, or one partition. Partitions that are added later are read from their first
-    message on.
+    """Reads all partitions of its topics, one partition, or its share in a group. Partitions that are added later are
+    read from their first message on.
 
     `topics` is a name or a list of names. For a name, a position is a number if there is one partition, and numbers by
     partition otherwise; for a list it is a mapping of names to such positions.
@@ -57,9 +64,11 @@ class AsyncConsumer:
     both may be a mapping of names to positions. A position below the oldest message continues at the oldest; a position
     above the end waits until that message is written.
 
-    `group` keeps the positions at the broker, under a group's name; `position_file` keeps those of one topic in a file.
-    `reader` names a consumer that needs the `group` for itself, and polls every few seconds. It is refused (GroupInUse)
-    while another such reader, or a member, uses the group.
+    `group` makes the consumer a member of a consumer group, with its first poll: the members, Kafka's consumers among
+    them, share the partitions of the topics, and the group keeps their positions. A member that does not poll for 5
+    minutes leaves, and joins again in its next poll. With a `partition` the consumer is no member: positions are kept
+    under the name of the group, which is refused (GroupInUse) while it has members. `position_file` keeps the positions
+    of one topic in a file.
 
     `strict` refuses positions outside the topic (OffsetOutOfRange). It also refuses a topic that was created again
     since its positions were kept or read (TopicReplaced); without `strict`, reading begins at the oldest message of the
@@ -77,7 +86,6 @@ class AsyncConsumer:
         offset: ReadFrom | Mapping[str, ReadFrom] | None = None,
         partition: int | None = None,
         group: str | None = None,
-        reader: str | None = None,
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
@@ -93,7 +101,6 @@ class AsyncConsumer:
         self._has_one_topic = isinstance(topics, str)
         starts = self._starts(read_from, offset)
         partition = arguments.optional(arguments.number, "partition", partition)
-        reader = arguments.optional(arguments.label, "reader", reader)
         group = arguments.optional(arguments.label, "group", group)
         path = arguments.optional(arguments.path, "position_file", position_file)
         if path is not None and len(self.topics) > 1:
@@ -101,10 +108,15 @@ class AsyncConsumer:
         arguments.flag("strict", strict)
         arguments.flag("uncommitted", uncommitted)
         self._connections = Connections(address, timeout, SecurityArguments(tls, username, password, token))
+        coordinator = CoordinatorCalls(self._connections)
+        is_member = group is not None and partition is None
+        self._member = (
+            GroupMembership(group, self.topics, coordinator) if group is not None and is_member else None
+        )
 
         def position_store(topic: str) -> StoredPositions | None:
             if group is not None:
-                return GroupPositions(group, topic, self._connections, partition, reader)
+                return GroupPositions(group, topic, coordinator, self._member)
             return None if path is None else FilePositions(path, topic)
 
         self._readers = [
@@ -114,6 +126,7 @@ class AsyncConsumer:
                 position_store(topic),
                 start=starts.get(topic, arguments.EARLIEST),
                 partition=partition,
+                is_shared=is_member,
                 strict=strict,
                 uncommitted=uncommitted,
             )
@@ -147,8 +160,9 @@ class AsyncConsumer:
 
     async def _poll(self, wait_s: float, messages_max: int, bytes_max: int) -> list[Message]:
         self._end_loan()
-        await self._save_positions()
+        await self._save_unless_lost()
         await self._ensure_open()
+        await self._follow_assignment()
         if not self._has_news:
             for each in self._readers:
                 each.check_failure()
@@ -208,7 +222,7 @@ class AsyncConsumer:
         return found[self.topics[0]] if self._has_one_topic else found
 
     def _known_position(self, reader: TopicReader) -> NextPosition | None:
-        return self._next_position(reader) if reader.positions else reader.first_position
+        return self._next_position(reader) if reader.is_open else reader.first_position
 
     def _next_position(self, reader: TopicReader) -> NextPosition:
         return reader.next_position(self._lent.positions(reader.topic))
@@ -221,6 +235,12 @@ class AsyncConsumer:
     def _in_order(self) -> list[TopicReader]:
         return sorted(self._readers, key=lambda each: self.topics.index(each.topic))
 
+    @property
+    def assignment(self) -> dict[str, list[int]]:
+        """The partitions that this consumer reads, by topic: in a group those of its share, else all that it has found.
+        Empty lists before the first poll, and while other members have all partitions."""
+        return {each.topic: sorted(each.positions) for each in self._in_order()}
+
     async def seek(
         self,
         read_from: ConsumerStart | Mapping[str, ConsumerStart] | None = None,
@@ -228,7 +248,8 @@ class AsyncConsumer:
         offset: ReadFrom | Mapping[str, ReadFrom] | None = None,
     ) -> None:
         """Continue at another position, which is given as for a new consumer. Topics and partitions that it does not
-        name keep their positions. Waits for a poll in progress."""
+        name keep their positions, and so do those that other members of its group read. Waits for a poll in
+        progress."""
         arguments.given_start(read_from, offset)
         starts = self._starts(read_from, offset)
         async with self._poll_lock:
@@ -237,11 +258,12 @@ class AsyncConsumer:
                 if each.topic in starts:
                     with contextlib.suppress(TopicReplaced):  # one of the reasons to seek
                         await each.ensure_open()
+                        await self._ensure_joined()
                     await each.seek(starts[each.topic])
 
     async def positions(self) -> dict[int, int] | dict[str, dict[int, int]]:
         """The position of the next poll by partition, or by topic and partition if the consumer has a list of topics.
-        Also works before the first poll."""
+        In a group, of the partitions that are assigned to this consumer. Also works before the first poll."""
         async with self._poll_lock:
             self._take_back()
             await self._ensure_open()
@@ -250,7 +272,8 @@ class AsyncConsumer:
             return {each.topic: dict(each.positions) for each in self._in_order()}
 
     async def commit(self) -> None:
-        """Keep the positions now, in the file or group of this consumer."""
+        """Keep the positions now, in the file or group of this consumer. Raises a GroupError if the consumer has lost
+        its partitions to other members of the group, which read the messages again."""
         async with self._poll_lock:
             self._end_loan()
             await self._save_positions()
@@ -267,10 +290,29 @@ class AsyncConsumer:
         if errors:
             raise errors[0]
 
+    async def _save_unless_lost(self) -> None:
+        """A member that has lost its partitions continues with others. The messages since the last commit are read
+        again by other members."""
+        try:
+            await self._save_positions()
+        except LOST as error:
+            logger.info("partitions of a group were lost; joining again", extra={"error": str(error)})
+
     async def _ensure_open(self) -> None:
         """Find the partitions and the first positions. Fails if a topic does not exist (yet)."""
         for each in self._readers:
             await each.ensure_open()
+        await self._ensure_joined()
+
+    async def _ensure_joined(self) -> None:
+        if self._member is not None and not self._member.is_joined:
+            await self._follow_assignment()
+
+    async def _follow_assignment(self) -> None:
+        """Messages that were returned count as processed here, so that revoked partitions can be given up."""
+        if self._member is not None and self._member.must_follow(self._readers):
+            await self._save_unless_lost()
+            await self._member.follow(self._readers)
 
     # -- fetching ---------------------------------------------------------------------------------------------
 
@@ -282,14 +324,15 @@ class AsyncConsumer:
         pauses = Pauses()
         if all(each.is_gone for each in self._readers):
             for each in self._readers:
-                each.is_gone = False  # with no other topic to read, every poll reports it
+                each.expect_again()  # with no other topic to read, every poll reports it
         while True:
             for each in self._readers:
                 await each.refresh_metadata()
+            await self._follow_assignment()
             refresh_at = min(each.refresh_at for each in self._readers)
             round_s = min(wait_until - loop.time(), refresh_at - loop.time(), ROUND_S_MAX)
             failures = await self._poll_all_owners(max(0.0, round_s), bytes_max)
-            if self._has_news:
+            if self._has_news and not self._has_lost_partitions:
                 await self._postpone(failures)
                 return
             if not failures and loop.time() >= wait_until:
@@ -305,6 +348,10 @@ class AsyncConsumer:
                 await asyncio.sleep(pause)
                 for reader, errors in _by_reader(failures):
                     reader.recover(await reader.describe(), errors)
+
+    @property
+    def _has_lost_partitions(self) -> bool:
+        return self._member is not None and not self._member.is_joined
 
     async def _postpone(self, failures: Failures) -> None:
         """For errors of a fetch that has messages to return: topics that can recover do so now, and the errors of
@@ -322,7 +369,7 @@ class AsyncConsumer:
     async def _poll_all_owners(self, wait_s: float, bytes_max: int) -> Failures:
         """One round of requests, one for each topic and each broker that owns some of its partitions; returns the
         errors. If there are several, the first requests do not wait; only if none of them has messages does a second
-        round wait for the first broker that has."""
+        round wait for the first broker that has. A change of the member's assignment ends the wait."""
         if sum(1 for each in self._readers for _ in each.partitions_by_owner()) == 1:
             return await self._poll_owners(wait_s, bytes_max, asyncio.ALL_COMPLETED)
         failures = await self._poll_owners(0.0, bytes_max, asyncio.ALL_COMPLETED)
@@ -336,11 +383,16 @@ class AsyncConsumer:
             for reader in self._readers
             for owner, partitions in reader.partitions_by_owner()
         }
+        waiting: set[asyncio.Future[Any]] = set(polls)
+        if self._member is not None and wait_s:
+            until = asyncio.FIRST_COMPLETED
+            waiting.add(asyncio.ensure_future(self._member.changed.wait()))
         try:
-            await asyncio.wait(polls, return_when=until)
+            if waiting:
+                await asyncio.wait(waiting, timeout=None if polls else wait_s, return_when=until)
             outcomes = [(reader, poll.result()) for poll, reader in polls.items() if poll.done()]
         finally:
-            await _cancel(list(polls))
+            await _cancel(waiting)
         failures: Failures = []
         for reader, outcome in outcomes:
             if isinstance(outcome, MillpondError):
@@ -352,21 +404,21 @@ class AsyncConsumer:
     # -- lifecycle --------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Keep the positions and close. A poll that is waiting fails. The message at which an iteration ended does not
-        count as processed."""
+        """Keep the positions, leave the group, and close. A poll that is waiting fails. The message at which an
+        iteration ended does not count as processed."""
         if self._connections.is_closed:
             return
         self._take_back()
         self._put_back([] if self._lent.last is None else [self._lent.last])
         try:
-            await self._save_positions()
+            await self._save_unless_lost()
         finally:
             await self._leave()
 
     async def _leave(self) -> None:
         try:
-            for each in tuple(self._readers):
-                await each.release()
+            if self._member is not None:
+                await self._member.leave()
         finally:
             await self._connections.close()
 
@@ -398,7 +450,7 @@ def _by_reader(failures: Failures) -> list[tuple[TopicReader, list[MillpondError
     return [(reader, [error for failed, error in failures if failed is reader]) for reader in readers]
 
 
-async def _cancel(tasks: "Sequence[asyncio.Future[log_pb2.PollResponse | MillpondError]]") -> None:
+async def _cancel(tasks: "Collection[asyncio.Future[Any]]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

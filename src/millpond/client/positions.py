@@ -1,24 +1,18 @@
-"""Stores for a consumer's positions: a file, or a consumer group at the broker.
+"""Stores for a consumer's positions, and the one that is a file. `group_positions.py` has the other one.
 
 Positions are the numbers of the messages to read next, by partition. They belong to a topic's id: a topic
 that is created again under the same name counts from 1 again.
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from millpond.client.calls import ADMIN, Connections
-from millpond.model.errors import InvalidRequest, MillpondError, TopicReplaced, UnknownGroup
-from millpond.stubs import admin_pb2
-
-RENEWALS_PER_LEASE: Final = 5
-RELEASE_S: Final = 2.0
+from millpond.model.errors import InvalidRequest, TopicReplaced
 
 T = TypeVar("T")
 
@@ -33,14 +27,6 @@ class StoredPositions(Protocol):
 
     async def save(self, topic_id: str, read_from: Mapping[int, int]) -> None:
         """Durable when it returns."""
-        ...
-
-    async def renew(self) -> None:
-        """Called regularly while the consumer is alive, even if its positions have not changed."""
-        ...
-
-    async def release(self) -> None:
-        """Called once, at the end."""
         ...
 
 
@@ -68,12 +54,6 @@ class FilePositions:
         others = self._found if self._found_id == topic_id else {}
         positions = {**others, **read_from}
         await asyncio.to_thread(self._try, lambda: self._save(topic_id, positions))
-
-    async def renew(self) -> None:
-        """A file needs no claim."""
-
-    async def release(self) -> None:
-        """A file needs no claim."""
 
     def _try(self, work: Callable[[], T]) -> T:
         try:
@@ -126,70 +106,3 @@ class FilePositions:
             os.fsync(folder)
         finally:
             os.close(folder)
-
-
-class GroupPositions:
-    """The committed offsets of a consumer group, which Kafka's tools can see, too. The group must have no
-    members. Groups refer to topics by name, as Kafka's do. A `reader` claims the positions for itself:
-    `GroupInUse` while another reader holds them."""
-
-    def __init__(
-        self, group: str, topic: str, connections: Connections, partition: int | None, reader: str | None
-    ) -> None:
-        self._group = group
-        self._topic = topic
-        self._connections = connections
-        self._partition = partition
-        self._reader = reader
-        self._renew_at: float | None = None
-        """When to renew the claim, according to the event loop's clock; None while there is no claim."""
-
-    async def load(self, topic_id: str) -> dict[int, int]:
-        await self._claim()
-        request = admin_pb2.DescribeGroupRequest(name=self._group)
-        try:
-            found = await self._connections.call(ADMIN, "DescribeGroup", request, admin_pb2.GroupDescription)
-        except UnknownGroup:
-            return {}
-        return {
-            each.partition: each.read_from
-            for each in found.positions
-            if each.topic == self._topic and not each.uncommitted
-        }
-
-    async def save(self, topic_id: str, read_from: Mapping[int, int]) -> None:
-        request = admin_pb2.CommitPositionsRequest(
-            group=self._group, topic=self._topic, read_from=dict(read_from), reader=self._reader or ""
-        )
-        await self._connections.call(ADMIN, "CommitPositions", request, admin_pb2.CommitPositionsResponse)
-
-    async def renew(self) -> None:
-        if self._renew_at is not None and asyncio.get_running_loop().time() >= self._renew_at:
-            await self._claim()
-
-    async def release(self) -> None:
-        """Try for a short time only: otherwise the claim expires by itself."""
-        if self._renew_at is None:
-            return
-        self._renew_at = None
-        with contextlib.suppress(MillpondError, TimeoutError):
-            async with asyncio.timeout(RELEASE_S):
-                await self._call_claim(release=True)
-
-    async def _claim(self) -> None:
-        if self._reader is None:
-            return
-        lease_s = (await self._call_claim(release=False)).lease_ms / 1000
-        self._renew_at = asyncio.get_running_loop().time() + lease_s / RENEWALS_PER_LEASE
-
-    async def _call_claim(self, *, release: bool) -> admin_pb2.ClaimPositionsResponse:
-        request = admin_pb2.ClaimPositionsRequest(
-            group=self._group,
-            topic=self._topic,
-            partition=self._partition,
-            reader=self._reader,
-            release=release,
-        )
-        return await self._connections.call(
-            ADMIN, "ClaimPositions", request, admin_pb2.ClaimPositionsResponse
-        )

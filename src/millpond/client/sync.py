@@ -43,8 +43,8 @@ from millpond.records import Buffer
 
 
 class Consumer:
-    """Reads all partitions of its topics, or one partition. Partitions that are added later are read from their first
-    message on.
+    """Reads all partitions of its topics, one partition, or its share in a group. Partitions that are added later are
+    read from their first message on.
 
     `topics` is a name or a list of names. For a name, a position is a number if there is one partition, and numbers by
     partition otherwise; for a list it is a mapping of names to such positions.
@@ -54,9 +54,11 @@ class Consumer:
     both may be a mapping of names to positions. A position below the oldest message continues at the oldest; a position
     above the end waits until that message is written.
 
-    `group` keeps the positions at the broker, under a group's name; `position_file` keeps those of one topic in a file.
-    `reader` names a consumer that needs the `group` for itself, and polls every few seconds. It is refused (GroupInUse)
-    while another such reader, or a member, uses the group.
+    `group` makes the consumer a member of a consumer group, with its first poll: the members, Kafka's consumers among
+    them, share the partitions of the topics, and the group keeps their positions. A member that does not poll for 5
+    minutes leaves, and joins again in its next poll. With a `partition` the consumer is no member: positions are kept
+    under the name of the group, which is refused (GroupInUse) while it has members. `position_file` keeps the positions
+    of one topic in a file.
 
     `strict` refuses positions outside the topic (OffsetOutOfRange). It also refuses a topic that was created again
     since its positions were kept or read (TopicReplaced); without `strict`, reading begins at the oldest message of the
@@ -74,7 +76,6 @@ class Consumer:
         offset: ReadFrom | Mapping[str, ReadFrom] | None = None,
         partition: int | None = None,
         group: str | None = None,
-        reader: str | None = None,
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
@@ -93,7 +94,6 @@ class Consumer:
                     offset=offset,
                     partition=partition,
                     group=group,
-                    reader=reader,
                     position_file=position_file,
                     strict=strict,
                     uncommitted=uncommitted,
@@ -131,6 +131,12 @@ class Consumer:
         broker has to be asked (see `positions`)."""
         return self._consumer.read_from
 
+    @property
+    def assignment(self) -> dict[str, list[int]]:
+        """The partitions that this consumer reads, by topic: in a group those of its share, else all that it has found.
+        Empty lists before the first poll, and while other members have all partitions."""
+        return self._consumer.assignment
+
     def seek(
         self,
         read_from: ConsumerStart | Mapping[str, ConsumerStart] | None = None,
@@ -138,21 +144,23 @@ class Consumer:
         offset: ReadFrom | Mapping[str, ReadFrom] | None = None,
     ) -> None:
         """Continue at another position, which is given as for a new consumer. Topics and partitions that it does not
-        name keep their positions. Waits for a poll in progress."""
+        name keep their positions, and so do those that other members of its group read. Waits for a poll in
+        progress."""
         run(self._consumer.seek(read_from, offset=offset))
 
     def positions(self) -> dict[int, int] | dict[str, dict[int, int]]:
         """The position of the next poll by partition, or by topic and partition if the consumer has a list of topics.
-        Also works before the first poll."""
+        In a group, of the partitions that are assigned to this consumer. Also works before the first poll."""
         return run(self._consumer.positions())
 
     def commit(self) -> None:
-        """Keep the positions now, in the file or group of this consumer."""
+        """Keep the positions now, in the file or group of this consumer. Raises a GroupError if the consumer has lost
+        its partitions to other members of the group, which read the messages again."""
         run(self._consumer.commit())
 
     def close(self) -> None:
-        """Keep the positions and close. A poll that is waiting fails. The message at which an iteration ended does not
-        count as processed."""
+        """Keep the positions, leave the group, and close. A poll that is waiting fails. The message at which an
+        iteration ended does not count as processed."""
         run(self._consumer.close())
 
     def __repr__(self) -> str:

@@ -41,23 +41,31 @@ class TopicReader:
         *,
         start: arguments.Start,
         partition: int | None,
+        is_shared: bool,
         strict: bool,
         uncommitted: bool,
     ) -> None:
+        """`is_shared`: a group assigns the partitions, by `take_over` and `give_up`."""
         self.topic = topic
         self._connections = connections
         self._position_store = position_store
         self._start = start
         self._partition = partition
+        self._is_shared = is_shared
         self._strict = strict
         self._uncommitted = uncommitted
         self.positions: dict[int, int] = {}
-        """The position of the next poll by partition; empty until the topic is open."""
+        """The position of the next poll, by partition that is read."""
         self._saved: dict[int, int] = {}
         self._fetch_from: dict[int, int] = {}
         self._fetched: deque[Message] = deque()
         self._unreadable: dict[int, UnreadableBatch] = {}
         self._topic_id = ""
+        self._partition_count = 0
+        self._first_count = 0
+        """The partitions when the topic was opened. Those that are added later are read from their first message on."""
+        self.is_outdated = False
+        """Whether a shared topic has changed, so that another assignment is to be expected."""
         self.refresh_at = 0.0
         self.is_gone = False
         """Whether the topic was deleted. It is left out until it exists again."""
@@ -100,7 +108,8 @@ class TopicReader:
         """The position of the next poll, once the topic is open. `lent` has the positions of partitions with messages
         that were taken, and that will be put back."""
         positions = self.positions | lent
-        return next(iter(positions.values())) if len(positions) == 1 else positions
+        is_only = len(positions) == 1 and (not self._is_shared or self._partition_count == 1)
+        return next(iter(positions.values())) if is_only else positions
 
     @property
     def first_position(self) -> NextPosition | None:
@@ -110,12 +119,16 @@ class TopicReader:
         return None
 
     async def seek(self, start: arguments.Start) -> None:
-        """Continue at another position. Partitions that `start` does not name keep theirs."""
+        """Continue at another position. Partitions that `start` does not name keep theirs, and so do those that others
+        of the group read."""
         found = await self.describe()
         positions = self.positions if found.topic.id == self._topic_id else {}
+        if found.topic.id != self._topic_id and self._is_shared:
+            self._start = start  # of the partitions that the group will assign
         chosen = self._chosen(found)
+        readable = {each.partition for each in found.partitions} if self._is_shared else chosen
         for number in start if isinstance(start, Mapping) else ():
-            if number not in chosen:
+            if number not in readable:
                 raise UnknownPartition(topic=self.topic, partition=number)
         start = await self._at_time(start)
         first = {each: _first(start, chosen[each], positions.get(each)) for each in chosen}
@@ -130,7 +143,7 @@ class TopicReader:
         """Learn the new owners of partitions. If the topic was created again, start again at its beginning, after the
         messages that were fetched."""
         is_replaced = any(isinstance(error, TopicReplaced) for error in errors)
-        if is_replaced and found.topic.id != self._topic_id and not self._fetched:
+        if is_replaced and found.topic.id != self._topic_id and not self._fetched and not self._is_shared:
             self._reset_positions(found, dict.fromkeys(self._chosen(found), 1))
         else:
             self._update_metadata(found)
@@ -159,9 +172,22 @@ class TopicReader:
         if loop.time() < self.refresh_at:
             return
         self.refresh_at = loop.time() + METADATA_REFRESH_S
-        with contextlib.suppress(Unavailable, UnknownTopic, UnknownPartition):
+        try:
             self._update_metadata(await self.describe_once(next(iter(self._owners.values()))))
             self.is_gone = False
+        except UnknownTopic as error:
+            if self.positions or self.is_gone:
+                return
+            self.leave_out_if_gone(error)  # no partition is left to report it
+            raise
+        except (Unavailable, UnknownPartition):
+            return
+
+    def expect_again(self) -> None:
+        """Report once more if the topic is still deleted."""
+        self.is_gone = False
+        if not self.positions:
+            self.refresh_at = 0.0
 
     def _update_metadata(self, found: admin_pb2.TopicDescription) -> None:
         """Store new owners and added partitions. Only the owner of a partition decides whether the topic is
@@ -169,9 +195,13 @@ class TopicReader:
         self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
         self._owners |= self._owners_in(found)
         if found.topic.id == self._topic_id:
+            self.is_outdated |= self._is_shared and len(found.partitions) != self._partition_count
+            self._partition_count = len(found.partitions)
             for number in self._chosen(found):
                 self._fetch_from.setdefault(number, 1)
                 self.positions.setdefault(number, 1)
+        else:
+            self.is_outdated |= self._is_shared
 
     def partitions_by_owner(self) -> Iterator[tuple[str, list[int]]]:
         """The partitions to read, by the broker that owns them."""
@@ -224,17 +254,70 @@ class TopicReader:
 
     # -- lifecycle --------------------------------------------------------------------------------------------
 
+    @property
+    def is_open(self) -> bool:
+        return bool(self._topic_id)
+
     async def ensure_open(self) -> None:
         """Find the partitions and the first positions. Fails if the topic does not exist (yet)."""
-        if self.positions:
+        if self.is_open:
             return
         found = await self.describe()
+        if self._is_shared:
+            self._reset_positions(found, {})
+            return
         chosen = self._chosen(found)
         kept = await self._load(found.topic.id)
         start = await self._at_time(self._start)
         first = {each: kept.get(each) or _first(start, chosen[each], None) for each in chosen}
         self._reset_positions(found, first)
         self._saved = {number: kept[number] for number in chosen if number in kept}
+
+    async def take_over(self, topic_id: str, numbers: frozenset[int]) -> bool:
+        """Also read these partitions, which the group has assigned. Returns False if that has to be tried again,
+        because a broker has not learned of the topic or the partitions yet."""
+        found = await self.describe()
+        there = {each.partition: each for each in found.partitions if each.partition in numbers}
+        if found.topic.id != topic_id or len(there) < len(numbers):
+            return False
+        if topic_id != self._topic_id:
+            if self._strict:
+                raise TopicReplaced(topic=self.topic)
+            self._reset_positions(found, {})
+            self._first_count = 0
+        kept = {number: at for number, at in (await self._load(topic_id)).items() if number in numbers}
+        first = kept | await self._first_positions([there[each] for each in numbers - kept.keys()])
+        self._owners |= self._owners_in(found)
+        self.positions |= first
+        self._fetch_from |= first
+        self._saved |= kept
+        self.is_gone = False
+        return True
+
+    async def _first_positions(self, partitions: list[admin_pb2.Partition]) -> dict[int, int]:
+        """Where a group begins that has no position yet. They are kept at once if the next member would choose others,
+        because this one may lose the partitions before its messages are processed."""
+        if not partitions:
+            return {}
+        start = await self._at_time(self._start)
+        first = {
+            each.partition: _first(start, each, None) if each.partition < self._first_count else 1
+            for each in partitions
+        }
+        if self._start != arguments.EARLIEST and self._position_store is not None:
+            await self._position_store.save(self._topic_id, first)
+            self._saved |= first
+        return first
+
+    def give_up(self, topic_id: str, number: int) -> None:
+        """Do not read this partition any more. Its messages that were fetched and not taken are dropped."""
+        if topic_id != self._topic_id:
+            return
+        for kept in (self.positions, self._fetch_from, self._saved, self._unreadable):
+            kept.pop(number, None)
+        self._fetched = deque(message for message in self._fetched if message.partition != number)
+        if not self.positions:
+            self.refresh_at = 0.0  # perhaps the topic was deleted
 
     async def _at_time(self, start: arguments.Start) -> arguments.Start:
         """The numbers of the first messages of a time; other positions as they are."""
@@ -254,6 +337,7 @@ class TopicReader:
 
     def _reset_positions(self, found: admin_pb2.TopicDescription, first: dict[int, int]) -> None:
         self._topic_id = found.topic.id
+        self._partition_count = self._first_count = len(found.partitions)
         self.is_gone, self._failure = False, None
         self._owners = self._owners_in(found)
         self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
@@ -264,6 +348,8 @@ class TopicReader:
     def _chosen(self, found: admin_pb2.TopicDescription) -> dict[int, admin_pb2.Partition]:
         """The partitions to read, by number."""
         there = {each.partition: each for each in sorted(found.partitions, key=lambda each: each.partition)}
+        if self._is_shared:
+            return {number: each for number, each in there.items() if number in self.positions}
         if self._partition is None:
             return there
         if self._partition not in there:
@@ -307,17 +393,11 @@ class TopicReader:
         """Positions in a topic or partition that no longer exists are dropped: the next fetch reports it."""
         if self._position_store is None or not self.positions or self.is_gone:
             return
-        with contextlib.suppress(UnknownTopic, UnknownPartition):
-            await self._position_store.renew()
+        with contextlib.suppress(UnknownTopic, UnknownPartition, TopicReplaced):
             if self.positions != self._saved:
                 positions = dict(self.positions)
                 await self._position_store.save(self._topic_id, positions)
                 self._saved = positions
-
-    async def release(self) -> None:
-        """Called once, at the end."""
-        if self._position_store is not None:
-            await self._position_store.release()
 
 
 def _first(start: arguments.Start, partition: admin_pb2.Partition, current: int | None) -> int:

@@ -1,11 +1,10 @@
 """Kafka consumer groups: members, generations and committed offsets.
 
 Reading order: `classic` is the pure state machine of the classic protocol, `consumer` the one of the consumer protocol
-(KIP-848), `claims` the one for readers that are not members. `loaded_groups` connects the machines to time, storage and
-callers, and `coordinator` is what the interfaces call.
+(KIP-848). `loaded_groups` connects the machines to time, storage and callers, and `coordinator` is what the interfaces
+call.
 """
 
-from millpond.groups.claims import Claim
 from millpond.groups.classic.members import Protocol
 from millpond.groups.classic.messages import (
     Description,
@@ -24,13 +23,13 @@ from millpond.groups.consumer.messages import (
     MemberDescription,
 )
 from millpond.groups.consumer_protocol import CONSUMER, assigned_partitions
-from millpond.groups.coordinator import CommitSender, CommittedOffsets, GroupListing, Groups
+from millpond.groups.coordinator import NO_MEMBER, CommitSender, CommittedOffsets, GroupListing, Groups
 from millpond.groups.limits import GroupLimits
 
 __all__ = [
     "CONSUMER",
     "JOIN_EPOCH",
-    "Claim",
+    "NO_MEMBER",
     "CommitSender",
     "CommittedOffsets",
     "ConsumerGroupDescription",

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from millpond.catalog import groups as catalog
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupOffset
-from millpond.groups.claims import Claim, Claims
 from millpond.groups.classic.group import NewId
 from millpond.groups.classic.messages import (
     Description,
@@ -121,7 +120,6 @@ class Groups:
         self._trusts_clock = trusts_clock
         self._store = GroupStore(log, session, epoch_of, clock)
         self._topics = CurrentTopics(log.topics)
-        self._claims = Claims(limits.reader_lease_ms, limits.readers_max)
         self._loaded_groups = LoadedGroups(
             self._store, self._topics, clock=clock, limits=limits, new_id=new_id
         )
@@ -283,28 +281,11 @@ class Groups:
             )
         return errors
 
-    # -- readers that are not members ---------------------------------------------------------------------------
-
-    async def claim(self, claim: Claim, reader: str) -> int:
-        """Reserve the group's positions in a topic for this reader, or renew the claim. Returns the lease in
-        milliseconds. Raises `GroupInUse` while another reader has a claim, or while the group has members."""
-        _check_group_id(claim.group_id)
-        loaded = await self._loaded_groups.find(claim.group_id)
-        if loaded is not None and not _is_empty(loaded.group):
-            raise _has_members(loaded, claim.topic)
-        self._claims.take(claim, reader, self._now())
-        return self._limits.reader_lease_ms
-
-    async def release(self, claim: Claim, reader: str) -> None:
-        self._store.ownership(claim.group_id)  # raises unless this broker coordinates the group
-        self._claims.release(claim, reader)
-
-    async def check_reader(self, group_id: str, topic: str, partitions: Collection[int], reader: str) -> None:
-        """Raises unless this reader may commit positions. If its claim has expired, another reader may have one."""
+    async def check_has_no_members(self, group_id: str) -> None:
+        """Raises `GroupInUse` if only members may commit offsets of the group."""
         loaded = await self._loaded_groups.find(group_id)
         if loaded is not None and not _is_empty(loaded.group):
-            raise _has_members(loaded, topic)
-        self._claims.check(group_id, topic, partitions, reader, self._now())
+            raise _has_members(loaded)
 
     # -- administration ---------------------------------------------------------------------------------------
 
@@ -463,11 +444,10 @@ def _is_empty(group: AnyGroup) -> bool:
     return not (group.is_dead or group.member_count)
 
 
-def _has_members(loaded: LoadedGroup, topic: str) -> GroupInUse:
+def _has_members(loaded: LoadedGroup) -> GroupInUse:
     members = loaded.group.member_count
-    count = "a member" if members == 1 else f"{members} members"
-    reason = f"it has {count}, and members share its partitions among themselves, as Kafka consumers do"
-    return GroupInUse(group=loaded.ownership.group_id, topic=topic, reason=reason)
+    count = "a member, which commits" if members == 1 else f"{members} members, which commit"
+    return GroupInUse(group=loaded.ownership.group_id, reason=f"it has {count} its positions")
 
 
 def _listing(group_id: str, group: AnyGroup) -> GroupListing:

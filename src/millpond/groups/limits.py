@@ -30,10 +30,6 @@ class GroupLimits:
     offsets_retention_ms: int = 7 * 86_400_000
     """Offsets of groups without members are removed after this."""
     expiry_every_ms: int = 10 * 60 * 1000
-    reader_lease_ms: int = 15_000
-    """How long the claim of a reader that is not a member lasts after its last renewal."""
-    readers_max: int = 10_000
-    """Claims of such readers, over all groups."""
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     topic_names_max: int = 10_000
     """Topics that one member of the consumer protocol may subscribe to by name."""

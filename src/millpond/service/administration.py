@@ -4,17 +4,22 @@ A group's lag is the number of offsets between its committed offset and the end 
 committed nothing its lag is unknown, because its consumers decide where to start.
 """
 
-from collections.abc import Awaitable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
-from millpond.catalog import partitions
+from millpond.catalog import groups, partitions
 from millpond.catalog.groups import GroupOffset
 from millpond.catalog.partitions import PartitionRow
 from millpond.groups import (
     CONSUMER,
-    Claim,
+    NO_MEMBER,
+    CommitSender,
     ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResponse,
     Description,
     GroupListing,
     Groups,
@@ -30,9 +35,10 @@ from millpond.model.errors import (
     MillpondError,
     NotCoordinator,
     NotOwner,
+    TopicReplaced,
     UnknownTopic,
 )
-from millpond.model.ids import TopicPartition
+from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
 from millpond.security import Access
 from millpond.security.throttling import charge_mutations
@@ -40,7 +46,6 @@ from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.owners import InterfaceAddresses, Owners
 from millpond.topology import BrokerConfigs
 
-READER_CHARS_MAX: Final = 200
 NOT_COMMITTED: Final = -1
 PRODUCER_CONFIGS: Final = (MAX_MESSAGE_BYTES, PAYLOAD)
 """The configs that a producer follows."""
@@ -86,8 +91,22 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetails:
+    """`assigned` has the partitions of members, by member id and topic."""
+
     group: Description | ConsumerGroupDescription
     partitions: list[GroupPartition]
+    assigned: Mapping[str, Mapping[str, list[int]]]
+
+    @property
+    def type(self) -> str:
+        """The protocol of its members."""
+        return groups.CONSUMER if isinstance(self.group, ConsumerGroupDescription) else groups.CLASSIC
+
+    @property
+    def epoch(self) -> int:
+        """Rises when members or their topics change; of a classic group the generation."""
+        group = self.group
+        return group.group_epoch if isinstance(group, ConsumerGroupDescription) else group.generation
 
     @property
     def lag(self) -> int | None:
@@ -238,48 +257,53 @@ class Administration:
             self._log.topics.knows_id(topic_partition.topic_id) for topic_partition in committed.offsets
         ):
             await self._log.catch_up()  # another broker may have created the topic a moment ago
-        assigned = self._assigned(description) - committed.offsets.keys()
-        rows = await self._rows({*committed.offsets, *assigned})
+        assigned = self._assigned(description)
+        uncommitted = set().union(*assigned.values()) - committed.offsets.keys()
+        rows = await self._rows({*committed.offsets, *uncommitted})
         offsets = [
             *committed.offsets.values(),
-            *(GroupOffset(topic_partition, NOT_COMMITTED) for topic_partition in assigned),
+            *(GroupOffset(topic_partition, NOT_COMMITTED) for topic_partition in uncommitted),
         ]
         known = [self._group_partition(each, rows) for each in offsets]
         found = [each for each in known if each is not None and _may_describe(access, each.topic)]
-        return GroupDetails(description, sorted(found, key=lambda each: (each.topic, each.partition)))
+        visible = {member_id: self._visible(each, access) for member_id, each in assigned.items()}
+        return GroupDetails(
+            description, sorted(found, key=lambda each: (each.topic, each.partition)), visible
+        )
 
-    async def claim(
-        self, group_id: str, topic: str, partition: int | None, reader: str, *, release: bool = False
-    ) -> int:
-        """Claim a group for a reader that is not a member and must be its only reader, or release the claim. Returns
-        the lease in milliseconds: the reader renews the claim before it expires, and releases it at the end."""
-        if not 0 < len(reader) <= READER_CHARS_MAX:
-            raise InvalidRequest(reason=f"a reader has a name of 1 to {READER_CHARS_MAX} characters")
-        await self._log.find_partition(topic, partition or 0)
-        claim = Claim(group_id, topic, partition)
-        if release:
-            await self._with_coordinator(group_id, self._groups.release(claim, reader))
-            return 0
-        return await self._with_coordinator(group_id, self._groups.claim(claim, reader))
+    async def heartbeat(
+        self, group_id: str, request: ConsumerHeartbeat, access: Access
+    ) -> ConsumerHeartbeatResponse:
+        """The heartbeat of a member, which also joins and leaves by it. See `Groups.consumer_heartbeat`."""
+        if not all(map(self._log.topics.knows, request.topic_names or ())):
+            await self._log.catch_up()  # another broker may have created a topic a moment ago
+        beating = self._groups.consumer_heartbeat(group_id, request, partial(_may_describe, access))
+        return await self._with_coordinator(group_id, beating)
 
     async def commit(
-        self, group_id: str, topic: str, offsets: Mapping[int, int], *, reader: str = ""
+        self,
+        group_id: str,
+        topic: str,
+        offsets: Mapping[int, int],
+        *,
+        member: CommitSender | None = None,
+        topic_id: TopicId | None = None,
     ) -> None:
-        """Commit offsets for a reader that is not a member and only stores its positions under the group's name. A
-        reader that has claimed the group passes its name, and is refused if another reader has claimed it since."""
+        """Commit offsets of a member, or under the name of a group without members. With a `topic_id`, another topic of
+        the same name is refused."""
         if not group_id:
             raise InvalidRequest(reason="a group needs a name")
+        await self._check_topic(topic, topic_id)
         topic_partitions = {
             await self._log.find_partition(topic, number): offset for number, offset in offsets.items()
         }
         for offset in topic_partitions.values():
             if offset < 0:
                 raise InvalidRequest(reason=f"offset {offset} cannot be committed")
-        if reader:
-            checking = self._groups.check_reader(group_id, topic, offsets.keys(), reader)
-            await self._with_coordinator(group_id, checking)
+        if member is None:
+            await self._with_coordinator(group_id, self._groups.check_has_no_members(group_id))
         committing = self._groups.commit_offsets(
-            group_id, [GroupOffset(*each) for each in topic_partitions.items()]
+            group_id, [GroupOffset(*each) for each in topic_partitions.items()], member or NO_MEMBER
         )
         await self._with_coordinator(group_id, _all_done(committing))
 
@@ -293,13 +317,37 @@ class Administration:
         except NotCoordinator as error:
             raise self._owners.explain_coordinator(error, group_id) from error
 
-    def _assigned(self, group: Description | ConsumerGroupDescription) -> set[TopicPartition]:
-        """The partitions assigned to the members of a group of Kafka consumers."""
+    def _visible(self, topic_partitions: Iterable[TopicPartition], access: Access) -> dict[str, list[int]]:
+        """By the names of topics that the client may describe."""
+        found = self.by_topic(topic_partitions)
+        return {topic.name: numbers for topic, numbers in found if _may_describe(access, topic.name)}
+
+    async def _check_topic(self, name: str, topic_id: TopicId | None) -> None:
+        if topic_id in (None, (await self._log.topic(name)).id):
+            return
+        await self._log.catch_up()  # another broker may have created it again a moment ago
+        if self._log.topics.named(name).id != topic_id:
+            raise TopicReplaced(topic=name)
+
+    def by_topic(self, topic_partitions: Iterable[TopicPartition]) -> list[tuple[Topic, list[int]]]:
+        """Topics and numbers of partitions, in order. Those of deleted topics are left out."""
+        numbers: defaultdict[TopicId, list[int]] = defaultdict(list)
+        for topic_id, number in sorted(topic_partitions):
+            if self._log.topics.knows_id(topic_id):
+                numbers[topic_id].append(number)
+        found = [(self._log.topics.with_id(topic_id), found) for topic_id, found in numbers.items()]
+        return sorted(found, key=lambda each: each[0].name)
+
+    def _assigned(self, group: Description | ConsumerGroupDescription) -> dict[str, set[TopicPartition]]:
+        """The partitions of each member of a group of consumers, by member id."""
         if isinstance(group, ConsumerGroupDescription):
-            return {each for member in group.members for each in member.assigned}
+            return {member.member_id: set(member.assigned) for member in group.members}
         if group.protocol_type != CONSUMER:
-            return set()
-        found = assigned_partitions(member.assignment for member in group.members)
+            return {}
+        return {member.member_id: self._classic_assignment(member.assignment) for member in group.members}
+
+    def _classic_assignment(self, assignment: bytes) -> set[TopicPartition]:
+        found = assigned_partitions([assignment])
         names = {name for name, _ in found if self._log.topics.knows(name)}
         ids = {name: self._log.topics.named(name).id for name in names}
         return {TopicPartition(ids[name], number) for name, number in found if name in ids}

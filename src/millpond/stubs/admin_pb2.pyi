@@ -170,14 +170,16 @@ class ListGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "state", "protocol_type")
+    __slots__ = ("name", "state", "protocol_type", "type")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     protocol_type: str
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., protocol_type: _Optional[str] = ...) -> None: ...
+    type: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., protocol_type: _Optional[str] = ..., type: _Optional[str] = ...) -> None: ...
 
 class DescribeGroupRequest(_message.Message):
     __slots__ = ("name",)
@@ -186,28 +188,78 @@ class DescribeGroupRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class GroupDescription(_message.Message):
-    __slots__ = ("group", "members", "positions", "lag", "lag_unknown")
+    __slots__ = ("group", "members", "positions", "lag", "lag_unknown", "epoch")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
     LAG_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     group: Group
     members: _containers.RepeatedCompositeFieldContainer[Member]
     positions: _containers.RepeatedCompositeFieldContainer[GroupPosition]
     lag: int
     lag_unknown: bool
-    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[GroupPosition, _Mapping]]] = ..., lag: _Optional[int] = ..., lag_unknown: _Optional[bool] = ...) -> None: ...
+    epoch: int
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[GroupPosition, _Mapping]]] = ..., lag: _Optional[int] = ..., lag_unknown: _Optional[bool] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("id", "client_id", "client_host")
+    __slots__ = ("id", "client_id", "client_host", "assigned")
     ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_HOST_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     id: str
     client_id: str
     client_host: str
-    def __init__(self, id: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ...) -> None: ...
+    assigned: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, id: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., assigned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class TopicPartitions(_message.Message):
+    __slots__ = ("topic_id", "topic", "partitions")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    topic: str
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[str] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class GroupHeartbeatRequest(_message.Message):
+    __slots__ = ("group", "member_id", "member_epoch", "topics", "rebalance_timeout_ms", "owned", "client_id")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    member_epoch: int
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    rebalance_timeout_ms: int
+    owned: Assignment
+    client_id: str
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., rebalance_timeout_ms: _Optional[int] = ..., owned: _Optional[_Union[Assignment, _Mapping]] = ..., client_id: _Optional[str] = ...) -> None: ...
+
+class GroupHeartbeatResponse(_message.Message):
+    __slots__ = ("member_id", "member_epoch", "heartbeat_interval_ms", "assignment")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment
+    def __init__(self, member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ...) -> None: ...
 
 class GroupPosition(_message.Message):
     __slots__ = ("topic", "partition", "read_from", "next", "lag", "uncommitted")
@@ -226,7 +278,7 @@ class GroupPosition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., read_from: _Optional[int] = ..., next: _Optional[int] = ..., lag: _Optional[int] = ..., uncommitted: _Optional[bool] = ...) -> None: ...
 
 class CommitPositionsRequest(_message.Message):
-    __slots__ = ("group", "topic", "read_from", "reader")
+    __slots__ = ("group", "topic", "read_from", "member_id", "member_epoch", "topic_id")
     class ReadFromEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -237,36 +289,20 @@ class CommitPositionsRequest(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READ_FROM_FIELD_NUMBER: _ClassVar[int]
-    READER_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     read_from: _containers.ScalarMap[int, int]
-    reader: str
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., read_from: _Optional[_Mapping[int, int]] = ..., reader: _Optional[str] = ...) -> None: ...
+    member_id: str
+    member_epoch: int
+    topic_id: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., read_from: _Optional[_Mapping[int, int]] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class CommitPositionsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
-
-class ClaimPositionsRequest(_message.Message):
-    __slots__ = ("group", "topic", "partition", "reader", "release")
-    GROUP_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_FIELD_NUMBER: _ClassVar[int]
-    READER_FIELD_NUMBER: _ClassVar[int]
-    RELEASE_FIELD_NUMBER: _ClassVar[int]
-    group: str
-    topic: str
-    partition: int
-    reader: str
-    release: bool
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., reader: _Optional[str] = ..., release: _Optional[bool] = ...) -> None: ...
-
-class ClaimPositionsResponse(_message.Message):
-    __slots__ = ("lease_ms",)
-    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
-    lease_ms: int
-    def __init__(self, lease_ms: _Optional[int] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("name",)

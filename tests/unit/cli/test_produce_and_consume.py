@@ -3,11 +3,13 @@
 import json
 import signal
 import socket
+import time
 
 import pytest
 from tests.ports import free_address
 from tests.unit.cli.conftest import LONGEST_S, Millpond, at_a_terminal
 
+from millpond.cli import consume as consume_module
 from millpond.cli.temporary_broker import TemporaryBroker
 from millpond.groups import JoinRequest, Protocol
 from millpond.testing import Millpond as Pond
@@ -355,50 +357,101 @@ def test_progress_is_shown_to_people_only(millpond, topic, tmp_path):
     assert "%" not in millpond("produce", topic, "--file", str(file)).err
 
 
-# -- one reader for a group -----------------------------------------------------------------------------------
+# -- in a group -----------------------------------------------------------------------------------------------
 
 
-def test_a_second_reader_of_a_group_is_refused_and_told_what_to_do(millpond, topic):
-    millpond("produce", topic, given=b"one\n")
-    with millpond.started("consume", topic, "--group", topic, "--follow") as first:
-        assert first.stdout.readline() == b"one\n"
-        for arguments in ([], ["--follow"]):
-            second = millpond("consume", topic, "--group", topic, *arguments)
-            assert (second.code, second.out) == (1, b"")
-            assert f"process {first.pid} on " in second.err
-            assert f"`millpond consume {topic} --subscription {topic}`" in second.err
-            assert "Kafka client's consumer group" in second.err
-        assert millpond("consume", topic, "--group", "another").lines == ["one"]
+def test_two_readers_of_a_group_share_the_partitions(millpond, topic):
+    millpond.inside("topic", "create", topic, "--partitions", "2")
+    read = ("consume", topic, "--group", topic, "--follow")
+    with millpond.started(*read) as first, millpond.started(*read) as second:
+        shares = wait_for_shares(millpond, topic, 2)
+        assert sorted(share[topic] for share in shares.values()) == [[0], [1]]
+        by_process = {int(member.split("-")[-6]): share[topic] for member, share in shares.items()}
+        for partition in ("0", "1"):
+            millpond.inside("produce", topic, "--partition", partition, given=b"of %s\n" % partition.encode())
+        for reader in (first, second):
+            [partition] = by_process[reader.pid]
+            assert reader.stdout.readline() == b"of %d\n" % partition
         first.send_signal(signal.SIGINT)
         assert first.wait(LONGEST_S) == 130
-    third = millpond("consume", topic, "--group", topic)
-    assert (third.code, third.out) == (0, b""), "a reader that ends in order leaves no claim behind"
+        [left] = wait_for_shares(millpond, topic, 1).values()
+        assert left == {topic: [0, 1]}
+        millpond.inside("produce", topic, "--partition", str(by_process[first.pid][0]), given=b"taken over\n")
+        assert second.stdout.readline() == b"taken over\n"
 
 
-def test_readers_of_other_partitions_are_not_refused(millpond, topic):
+def wait_for_shares(millpond, group, count):
+    """The partitions of each member, when there are so many members and all of them have some."""
+    give_up = time.monotonic() + LONGEST_S
+    while time.monotonic() < give_up:
+        done = millpond.inside("group", "describe", group, "--json")
+        members = done.json["members"] if done.code == 0 else []
+        shares = {each["id"]: each["assigned"] for each in members}
+        if len(shares) == count and all(shares.values()) and done.json["state"] == "Stable":
+            return shares
+    raise AssertionError(f"not shared by {count} members")
+
+
+def test_a_reader_of_a_group_ends_at_the_end_of_its_partitions(millpond, topic):
+    millpond.inside("topic", "create", topic, "--partitions", "2")
+    read = ("consume", topic, "--group", topic)
+    with millpond.started(*read, "--follow") as first:
+        wait_for_shares(millpond, topic, 1)
+        assert millpond.inside(*read).code == 0, "it waits for its share, reads it, and leaves"
+        first.send_signal(signal.SIGINT)
+        assert first.wait(LONGEST_S) == 130
+    for partition in ("0", "1"):
+        millpond.inside("produce", topic, "--partition", partition, given=b"x\n")
+    assert millpond.inside(*read).lines == ["x", "x"]
+    assert millpond.inside("group", "describe", topic, "--json").json["lag"] == 0
+
+
+def test_a_reader_without_a_share_says_who_has_all_partitions(millpond, topic, monkeypatch):
+    monkeypatch.setattr(consume_module, "SHARE_WAIT_S", 0.0)
+    millpond.inside("produce", topic, given=b"one\n")
+    read = ("consume", topic, "--group", topic)
+    with millpond.started(*read, "--follow") as first:
+        assert first.stdout.readline() == b"one\n"
+        second = millpond.inside(*read)
+        assert (second.code, second.out) == (0, b"")
+        assert second.err == f"the other members of group '{topic}' have all partitions\n"
+        first.send_signal(signal.SIGINT)
+        assert first.wait(LONGEST_S) == 130
+
+
+def test_readers_of_chosen_partitions_are_no_members(millpond, topic):
     millpond.inside("topic", "create", topic, "--partitions", "2")
     millpond.inside("produce", topic, "--partition", "0", given=b"zero\n")
     millpond.inside("produce", topic, "--partition", "1", given=b"one\n")
     read = ("consume", topic, "--group", topic)
     with millpond.started(*read, "--partition", "0", "--follow") as first:
         assert first.stdout.readline() == b"zero\n"
-        assert millpond(*read, "--partition", "1").lines == ["one"]
-        assert millpond(*read).code == 1
+        assert millpond.inside(*read, "--partition", "1").lines == ["one"]
+        first.send_signal(signal.SIGINT)
+        assert first.wait(LONGEST_S) == 130
+    with millpond.started(*read, "--follow"):
+        wait_for_shares(millpond, topic, 1)
+        refused = millpond.inside(*read, "--partition", "1")
+        assert (refused.code, refused.out) == (1, b"")
+        assert f"Group '{topic}' is in use: it has members, which share its partitions" in refused.err
+        assert f"`millpond group describe {topic}`" in refused.err
 
 
-def test_a_reader_that_was_killed_locks_others_out_for_a_bounded_time(topic):
+def test_the_partitions_of_a_reader_that_was_killed_are_read_by_the_next_one(topic):
     with Pond() as pond:
         millpond = Millpond(pond.grpc)
         pond.producer(topic).send(b"one")
         with millpond.started("consume", topic, "--group", "g", "--follow") as first:
             assert first.stdout.readline() == b"one\n"
+            wait_for_shares(millpond, "g", 1)
             first.kill()
             first.wait(LONGEST_S)
-        pond.advance("15s")
-        assert millpond("consume", topic, "--group", "g").code == 0
+        pond.producer(topic).send(b"two")
+        pond.advance("45s")
+        assert "two" in millpond("consume", topic, "--group", "g").lines
 
 
-def test_a_reader_that_was_paused_ends_when_another_has_taken_over(topic):
+def test_a_reader_that_was_paused_joins_again(topic):
     with Pond() as pond:
         millpond = Millpond(pond.grpc)
         pond.producer(topic).send(b"one")
@@ -406,13 +459,20 @@ def test_a_reader_that_was_paused_ends_when_another_has_taken_over(topic):
         with millpond.started(*read) as first:
             assert first.stdout.readline() == b"one\n"
             first.send_signal(signal.SIGSTOP)
-            pond.advance("15s")
+            pond.advance("45s")
             with millpond.started(*read) as second:
+                wait_for_shares(millpond, "g", 1)
                 pond.producer(topic).send(b"two")
                 assert second.stdout.readline() in (b"one\n", b"two\n")
                 first.send_signal(signal.SIGCONT)
-                assert first.wait(LONGEST_S) == 1
-                assert f"process {second.pid} on ".encode() in first.stderr.read()
+                wait_for_members(millpond, "g", 2)
+                assert first.poll() is None
+
+
+def wait_for_members(millpond, group, count):
+    give_up = time.monotonic() + LONGEST_S
+    while len(millpond.inside("group", "describe", group, "--json").json["members"]) != count:
+        assert time.monotonic() < give_up
 
 
 def test_a_reader_outlives_a_restart_of_the_broker_and_keeps_its_group(topic):
@@ -426,15 +486,14 @@ def test_a_reader_outlives_a_restart_of_the_broker_and_keeps_its_group(topic):
             assert first.stdout.readline() == b"two\n"
 
 
-def test_a_group_with_members_is_refused_before_anything_is_printed(topic):
+def test_a_group_of_kafka_consumers_and_its_type_are_described(topic):
     with Pond() as pond:
         pond.producer(topic).send(b"one")
         protocols = [Protocol("range", b"")]
         join = JoinRequest("", "c", "h", 60_000, 60_000, "consumer", protocols, require_known_id=False)
         run_in_background(pond.broker.groups.join("g", join))
-        done = Millpond(pond.grpc)("consume", topic, "--group", "g")
-    assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith(
-        "millpond: Group 'g' is in use: it has a member, and members share its partitions"
-    )
-    assert f"`millpond consume {topic} --subscription g`" in done.err
+        millpond = Millpond(pond.grpc)
+        found = millpond.inside("group", "describe", "g", "--json").json
+        assert (found["type"], found["epoch"], len(found["members"])) == ("classic", 1, 1)
+        lines = millpond.inside("group", "describe", "g").lines
+        assert lines[1] == "type classic, epoch 1"

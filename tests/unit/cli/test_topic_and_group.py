@@ -102,7 +102,7 @@ def test_a_groups_life(millpond, topic):
     for partition in ("0", "1"):
         millpond.inside("produce", topic, "--partition", partition, given=b"m\n" * 10)
     millpond.inside("consume", topic, "--group", topic, "--partition", "0", "--count", "4")
-    assert {"group": topic, "state": "Empty", "protocol_type": ""} in millpond.inside(
+    assert {"group": topic, "state": "Empty", "protocol_type": "", "type": "classic"} in millpond.inside(
         "group", "list", "--json"
     ).json
     found = millpond.inside("group", "describe", topic, "--json").json
@@ -149,7 +149,7 @@ def test_unknown_lag_is_shown_as_unknown(topic):
         run_in_background(groups.sync("g", SyncRequest(member.member_id, 1, assignments=assigned)))
         shown = millpond.inside("group", "describe", "g").lines
         assert shown[0] == "g  Stable, 1 member, lag unknown: nothing is committed"
-        assert [line.split()[-1] for line in shown[3:5]] == ["unknown", "unknown"]
+        assert [line.split()[-1] for line in shown[4:6]] == ["unknown", "unknown"]
         topic_partition = TopicPartition(pond.broker.log.topics.named(topic).id, 1)
         identity = CommitSender(member.member_id, 1)
         run_in_background(groups.commit_offsets("g", [GroupOffset(topic_partition, 2)], identity))
@@ -160,7 +160,7 @@ def test_unknown_lag_is_shown_as_unknown(topic):
         assert shown[0].endswith(
             "at least 3 messages behind; lag of 1 partition unknown: nothing is committed there"
         )
-        assert shown[3].split() == [topic, "0", "-", "6", "unknown"]
+        assert shown[4].split() == [topic, "0", "-", "6", "unknown"]
 
 
 def assignment(topic, *partitions):

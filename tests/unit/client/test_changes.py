@@ -86,7 +86,7 @@ async def test_a_topic_that_is_gone_and_comes_again(setting):
         assert values(await consumer.poll()) == [b"new"]
 
 
-@pytest.mark.parametrize("kept", [{}, {"group": "g"}, {"group": "g", "reader": "me"}])
+@pytest.mark.parametrize("kept", [{}, {"group": "g"}])
 async def test_a_deleted_topic_is_reported_once_and_the_others_are_read(setting, soon, kept):
     for topic in ("a", "b"):
         await setting.produce(topic, b"1")

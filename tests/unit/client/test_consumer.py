@@ -401,7 +401,7 @@ async def test_a_group_keeps_the_positions_of_several_topics(setting):
     await setting.produce("b", b"3", b"4")
     seen = []
     for _ in range(3):
-        async with setting.consumer(["a", "b"], group="g", reader="me") as consumer:
+        async with setting.consumer(["a", "b"], group="g") as consumer:
             seen += placed(await consumer.poll(messages_max=2))
     assert sorted(seen) == [("a", 0, 1), ("a", 0, 2), ("b", 0, 1), ("b", 0, 2)]
 

@@ -8,8 +8,7 @@ import confluent_kafka
 import pytest
 
 from millpond.client.positions import FilePositions
-from millpond.groups import Claim
-from millpond.model.errors import GroupError, GroupInUse, InvalidRequest, MillpondError
+from millpond.model.errors import GroupInUse, InvalidRequest, MillpondError
 
 
 class Killed(BaseException):
@@ -53,7 +52,7 @@ async def test_after_a_crash_the_messages_of_the_last_poll_come_again(setting, k
     crashed = setting.consumer("t", **kept)
     assert values(await crashed.poll(messages_max=1)) == [b"a"]
     assert values(await crashed.poll(messages_max=1)) == [b"b"]
-    await crashed._connections.close()
+    await setting.crash(crashed)
     async with setting.consumer("t", **kept) as consumer:
         assert values(await consumer.poll()) == [b"b", b"c"]
 
@@ -77,7 +76,7 @@ async def test_commit_keeps_them_now(setting, kept):
     crashed = setting.consumer("t", **kept)
     await crashed.poll(messages_max=1)
     await crashed.commit()
-    await crashed._connections.close()
+    await setting.crash(crashed)
     async with setting.consumer("t", **kept) as consumer:
         assert values(await consumer.poll()) == [b"b"]
 
@@ -327,76 +326,40 @@ async def test_kafkas_tools_see_the_positions_of_a_group(setting):
         assert [(each.read_from, each.lag) for each in described.positions] == [(3, 1)]
 
 
-async def test_a_group_with_members_is_not_meddled_with(setting):
+async def test_a_consumer_of_one_partition_is_no_member_of_its_group(setting):
+    await setting.produce("t", b"a", b"b", b"c")
+    async with setting.consumer("t", group="g", partition=0) as consumer, setting.admin() as admin:
+        assert values(await consumer.poll(messages_max=1)) == [b"a"]
+        await consumer.commit()
+        found = await admin.describe_group("g")
+        assert (found.members, [each.read_from for each in found.positions]) == ([], [2])
+        assert consumer.assignment == {"t": [0]}
+    async with setting.consumer("t", group="g") as member:
+        assert values(await member.poll(messages_max=1)) == [b"b"]
+
+
+async def test_a_consumer_of_one_partition_is_refused_while_its_group_has_members(setting):
     await setting.produce("t", b"a")
-    kafka = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": setting.broker.listeners["kafka"],
-            "group.id": "g",
-            "auto.offset.reset": "earliest",
-        }
-    )
-    kafka.subscribe(["t"])
-
-    try:
-        message = await asyncio.to_thread(kafka.poll, 30)
-        assert message is not None
-        async with setting.consumer("t", group="g") as consumer:
-            await consumer.poll()
-            with pytest.raises(GroupError):
-                await consumer.commit()
-            consumer._readers[0]._saved = dict(consumer._readers[0].positions)
-    finally:
-        await asyncio.to_thread(kafka.close)
+    async with setting.consumer("t", group="g", partition=0) as early:
+        await early.poll()
+        async with setting.consumer("t", group="g") as member:
+            await member.poll()
+            async with setting.consumer("t", group="g", partition=0) as late:
+                with pytest.raises(GroupInUse, match=r"without a partition joins them\.$"):
+                    await late.poll()
+            with pytest.raises(GroupInUse, match="it has a member, which commits its positions"):
+                await early.commit()
+            async with setting.admin() as admin:
+                with pytest.raises(GroupInUse, match="it has a member"):
+                    await admin.commit_positions("g", "t", 1)
+        await early.commit()
 
 
-# -- a reader that wants the group to itself ---------------------------------------------------------------------------
-
-
-async def test_a_second_reader_is_refused_until_the_first_is_closed(setting):
+async def test_positions_of_an_earlier_topic_are_not_kept_for_the_new_one(setting):
     await setting.produce("t", b"a", b"b")
-    async with setting.consumer("t", group="readers", reader="first") as first:
-        assert values(await first.poll(messages_max=1)) == [b"a"]
-        async with setting.consumer("t", group="readers", reader="second") as second:
-            with pytest.raises(GroupInUse, match="by first"):
-                await second.poll()
-    async with setting.consumer("t", group="readers", reader="second") as second:
-        assert values(await second.poll()) == [b"b"]
-
-
-async def test_a_reader_that_leaves_because_of_an_error_leaves_no_claim(setting):
-    await setting.produce("t", b"a")
-    first = setting.consumer("t", group="readers", reader="first")
-    await first.poll()
-    await first.__aexit__(Killed, Killed(), None)
-    async with setting.consumer("t", group="readers", reader="second") as second:
-        assert values(await second.poll()) == [b"a"]
-
-
-async def test_a_reader_that_was_replaced_commits_nothing(setting):
-    await setting.produce("t", b"a")
-    async with setting.consumer("t", group="readers", reader="first") as first:
-        await first.poll()
-        claims = setting.broker.groups._claims
-        claims.release(Claim("readers", "t", None), "first")  # as when it was paused for too long
-        async with setting.consumer("t", group="readers", reader="second") as second:
-            await second.poll()
-            with pytest.raises(GroupInUse, match="by second"):
-                await first.commit()
-            with pytest.raises(GroupInUse):
-                await first.close()
-
-
-async def test_a_consumer_without_a_name_is_no_such_reader(setting):
-    await setting.produce("t", b"a")
-    async with setting.consumer("t", group="readers", reader="first") as first:
-        await first.poll()
-        async with setting.consumer("t", group="readers") as second:
-            assert values(await second.poll()) == [b"a"]
-
-
-async def test_the_name_of_a_reader_is_bounded(setting):
-    await setting.produce("t", b"a")
-    async with setting.consumer("t", group="readers", reader="x" * 201) as consumer:
-        with pytest.raises(InvalidRequest, match="1 to 200 characters"):
-            await consumer.poll()
+    async with setting.consumer("t", group="g", partition=0) as consumer, setting.admin() as admin:
+        await consumer.poll()
+        await admin.delete_topic("t")
+        await setting.produce("t", b"c", b"d", b"e")
+        await consumer.commit()
+        assert values(await consumer.poll()) == [b"c", b"d", b"e"]

@@ -8,7 +8,7 @@ from tests.loop_time import LoopClock
 
 from millpond.catalog import coordinators
 from millpond.catalog.groups import GroupOffset
-from millpond.groups import Claim, CommitSender, GroupLimits, GroupPhase, Groups, LeaveRequest, Protocol
+from millpond.groups import CommitSender, GroupLimits, GroupPhase, Groups, LeaveRequest, Protocol
 from millpond.model.errors import (
     CatalogUnavailable,
     GroupInUse,
@@ -499,44 +499,17 @@ async def test_a_thousand_members(stage):
     assert len(stage.group().state.roster) == 1_000
 
 
-# -- readers that are no members ------------------------------------------------------------------------------
+# -- positions of an application that is no member ------------------------------------------------------------
 
 
-ORDERS = Claim("readers", "orders", None)
-
-
-async def test_a_reader_has_the_group_to_itself_until_its_claim_lapses(stage):
-    lease_ms = await stage.groups.claim(ORDERS, "alice")
-    with pytest.raises(GroupInUse, match="by alice"):
-        await stage.groups.claim(ORDERS, "bob")
-    stage.advance_time(lease_ms - 1)
-    with pytest.raises(GroupInUse, match="by alice"):
-        await stage.groups.claim(ORDERS, "bob")
-    stage.advance_time(1)
-    await stage.groups.claim(ORDERS, "bob")
-    with pytest.raises(GroupInUse, match="by bob"):
-        await stage.groups.check_reader("readers", "orders", [0], "alice")
-
-
-async def test_a_group_with_members_cannot_be_claimed_nor_committed_to_by_a_reader(stage):
-    await stage.groups.claim(ORDERS, "alice")
+async def test_a_group_has_no_members_until_one_joins(stage):
+    await stage.groups.check_has_no_members("readers")
     await stage.form(stage.client("a"), stage.client("b"))
-    with pytest.raises(GroupInUse, match="it has 2 members"):
-        await stage.groups.claim(ORDERS, "alice")
-    with pytest.raises(GroupInUse, match="it has 2 members"):
-        await stage.groups.check_reader("readers", "orders", [0], "alice")
+    with pytest.raises(GroupInUse, match="it has 2 members, which commit its positions"):
+        await stage.groups.check_has_no_members("readers")
 
 
-async def test_after_a_hand_over_the_first_reader_to_ask_has_the_claim(stage):
-    await stage.groups.claim(ORDERS, "alice")
-    stage.restart()
-    await stage.groups.claim(ORDERS, "bob")
-    with pytest.raises(GroupInUse, match="by bob"):
-        await stage.groups.claim(ORDERS, "alice")
-
-
-async def test_a_claim_is_refused_by_a_broker_that_does_not_keep_the_group(stage):
+async def test_only_the_coordinator_knows_whether_a_group_has_members(stage):
     stage.epochs.clear()
-    for work in (stage.groups.claim(ORDERS, "alice"), stage.groups.release(ORDERS, "alice")):
-        with pytest.raises(NotCoordinator):
-            await work
+    with pytest.raises(NotCoordinator):
+        await stage.groups.check_has_no_members("readers")

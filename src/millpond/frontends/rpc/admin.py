@@ -5,10 +5,16 @@ from collections.abc import Mapping
 
 from millpond.frontends.rpc.admin_security import SecurityMethods
 from millpond.frontends.rpc.context import Context
-from millpond.frontends.rpc.convert import NUMBER_MAX
+from millpond.frontends.rpc.convert import NUMBER_MAX, topic_id_of
+from millpond.frontends.rpc.groups import (
+    group_description,
+    group_listing,
+    heartbeat_of,
+    heartbeat_response,
+)
 from millpond.frontends.rpc.guarding import guarded
 from millpond.frontends.rpc.rights import READ_GROUP, READ_TOPIC
-from millpond.groups import GroupListing
+from millpond.groups import CommitSender
 from millpond.model.acls import AclOperation, ResourceType
 from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.model.topics import Topic
@@ -16,7 +22,6 @@ from millpond.security import Access
 from millpond.security.requirements import AUTHENTICATED, AnyOf, Needs, Shows
 from millpond.service import (
     Administration,
-    GroupDetails,
     MessageWriter,
     PartitionDescription,
     SecurityAdministration,
@@ -128,32 +133,32 @@ class AdminService(SecurityMethods):
     @guarded(Shows(AclOperation.DESCRIBE, ResourceType.GROUP))
     async def list_groups(self, _: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
         found = await self._administration.groups(context.access)
-        return pb.ListGroupsResponse(groups=[_group(each) for each in found])
+        return pb.ListGroupsResponse(groups=[group_listing(each) for each in found])
 
     @guarded(Needs(AclOperation.DESCRIBE, ResourceType.GROUP, of="name"))
     async def describe_group(self, request: pb.DescribeGroupRequest, context: Context) -> pb.GroupDescription:
-        return _group_description(await self._administration.describe_group(request.name, context.access))
+        return group_description(await self._administration.describe_group(request.name, context.access))
+
+    @guarded(READ_GROUP, Needs(AclOperation.DESCRIBE, ResourceType.TOPIC, of="topics"))
+    async def group_heartbeat(
+        self, request: pb.GroupHeartbeatRequest, context: Context
+    ) -> pb.GroupHeartbeatResponse:
+        heartbeat = heartbeat_of(request, context.client_host)
+        response = await self._administration.heartbeat(request.group, heartbeat, context.access)
+        assigned = response.assignment
+        topics = None if assigned is None else self._administration.by_topic(assigned)
+        return heartbeat_response(response, topics)
 
     @guarded(READ_GROUP, READ_TOPIC)
     async def commit_positions(
         self, request: pb.CommitPositionsRequest, _: Context
     ) -> pb.CommitPositionsResponse:
         offsets = {partition: _offset(number) for partition, number in request.read_from.items()}
-        await self._administration.commit(request.group, request.topic, offsets, reader=request.reader)
-        return pb.CommitPositionsResponse()
-
-    @guarded(READ_GROUP, READ_TOPIC)
-    async def claim_positions(
-        self, request: pb.ClaimPositionsRequest, _: Context
-    ) -> pb.ClaimPositionsResponse:
-        lease_ms = await self._administration.claim(
-            request.group,
-            request.topic,
-            request.partition if request.HasField("partition") else None,
-            request.reader,
-            release=request.release,
+        member = CommitSender(request.member_id, request.member_epoch) if request.member_id else None
+        await self._administration.commit(
+            *(request.group, request.topic, offsets), member=member, topic_id=topic_id_of(request.topic_id)
         )
-        return pb.ClaimPositionsResponse(lease_ms=lease_ms)
+        return pb.CommitPositionsResponse()
 
     @guarded(Needs(AclOperation.DELETE, ResourceType.GROUP, of="name"))
     async def delete_group(self, request: pb.DeleteGroupRequest, _: Context) -> pb.DeleteGroupResponse:
@@ -193,32 +198,4 @@ def _partition(each: PartitionDescription) -> pb.Partition:
         next=each.end_offset + 1,
         size_bytes=each.size_bytes,
         owner=each.owner.get("grpc", ""),
-    )
-
-
-def _group(each: GroupListing) -> pb.Group:
-    return pb.Group(name=each.group_id, state=each.state, protocol_type=each.protocol_type)
-
-
-def _group_description(found: GroupDetails) -> pb.GroupDescription:
-    described = found.group
-    return pb.GroupDescription(
-        group=pb.Group(name=described.group_id, state=described.state, protocol_type=described.protocol_type),
-        members=[
-            pb.Member(id=each.member_id, client_id=each.client_id, client_host=each.client_host)
-            for each in described.members
-        ],
-        positions=[
-            pb.GroupPosition(
-                topic=each.topic,
-                partition=each.partition,
-                read_from=None if each.offset is None else each.offset + 1,
-                next=each.end_offset + 1,
-                lag=each.lag,
-                uncommitted=each.offset is None,
-            )
-            for each in found.partitions
-        ],
-        lag=found.lag,
-        lag_unknown=found.lag is None,
     )

@@ -52,17 +52,22 @@ def poll_request(request: log_pb2.PollRequest) -> PollRequest:
         wait_ms=request.wait_ms,
         strict=request.strict,
         committed=not request.uncommitted,
-        topic_id=_topic_id(request.topic_id),
+        topic_id=topic_id_of(request.topic_id),
     )
 
 
-def _topic_id(text: str) -> TopicId | None:
+def topic_id_of(text: str) -> TopicId | None:
+    """None if the text is empty."""
     if not text:
         return None
     try:
         return TopicId(uuid.UUID(text).bytes)
     except ValueError as error:
         raise InvalidRequest(reason=f"{text[:50]!r} is no topic id") from error
+
+
+def uuid_text(topic_id: TopicId) -> str:
+    return str(uuid.UUID(bytes=topic_id))
 
 
 def positions_of(positions: Iterable[log_pb2.Position]) -> Mapping[int, int]:
@@ -86,7 +91,7 @@ def size_of(polled: PollResult) -> int:
 
 
 def poll_response(polled: PollResult) -> log_pb2.PollResponse:
-    response = log_pb2.PollResponse(topic_id=str(uuid.UUID(bytes=polled.topic_id)))
+    response = log_pb2.PollResponse(topic_id=uuid_text(polled.topic_id))
     for partition, record in polled.records:
         message = response.messages.add(
             number=record.offset + 1,

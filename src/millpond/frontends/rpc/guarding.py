@@ -6,10 +6,8 @@ Each method of a service declares its rule with `guarded`, and `binding.py` appl
 import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote
 
-from millpond.frontends.rpc.context import GrpcContext
-from millpond.model.addresses import split_address
+from millpond.frontends.rpc.context import GrpcContext, host_of
 from millpond.security.gate import ClientProof, Gate
 from millpond.security.guards import Guard, Guards
 from millpond.security.requirements import Requirement, Rule, needs
@@ -95,17 +93,11 @@ def _proof_of(context: GrpcContext) -> ClientProof:
     certificates = list(security.get("x509_pem_cert", ()))
     return ClientProof(
         interface=INTERFACE,
-        host=_host_of(context.peer()),
+        host=host_of(context.peer()),
         authorization=[str(value) for name, value in metadata if name == "authorization"],
         certificate=ssl.PEM_cert_to_DER_cert(_text(certificates[0])) if certificates else None,
         encrypted=[_text(each) for each in security.get("transport_security_type", ())] == ["ssl"],
     )
-
-
-def _host_of(peer: str) -> str:
-    """Of `ipv4:127.0.0.1:80` or `ipv6:%5B::1%5D:80`."""
-    kind, _, address = unquote(peer).partition(":")
-    return split_address(address)[0] if kind in ("ipv4", "ipv6") else ""
 
 
 def _text(value: bytes | str) -> str:

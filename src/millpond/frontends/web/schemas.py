@@ -409,20 +409,31 @@ class AnsweredJson(Struct, frozen=True):
 
 
 class GroupListingJson(Struct, frozen=True):
+    """`type` is the protocol of its members, `classic` or `consumer` (KIP-848)."""
+
     group: str
     state: str
     protocol_type: str
+    type: str
 
 
 class GroupListingsJson(Struct, frozen=True):
     groups: list[GroupListingJson]
 
 
+class AssignedTopicJson(Struct, frozen=True):
+    topic: str
+    partitions: list[int]
+
+
 class MemberJson(Struct, frozen=True):
+    """`assigned` has the topics that the client may describe."""
+
     member_id: str
     client_id: str
     client_host: str
     instance_id: str | None
+    assigned: list[AssignedTopicJson]
 
 
 class GroupPartitionJson(Struct, frozen=True):
@@ -438,12 +449,15 @@ class GroupPartitionJson(Struct, frozen=True):
 
 
 class GroupJson(Struct, frozen=True):
-    """`lag` is the sum over all partitions: null if one of them is unknown, or if there are none."""
+    """`lag` is the sum over all partitions: null if one of them is unknown, or if there are none. `epoch` rises when
+    members or their topics change; of a classic group it is the generation."""
 
     group: str
     state: str
     protocol_type: str
     protocol: str
+    type: str
+    epoch: int
     members: list[MemberJson]
     partitions: list[GroupPartitionJson]
     lag: int | None

@@ -108,7 +108,12 @@ class ClassicGroup:
         state = self.state
         protocol = state.protocol if state.phase is GroupPhase.STABLE else None
         return Description(
-            state.group_id, state.phase, state.protocol_type, protocol or "", tuple(state.roster)
+            state.group_id,
+            state.phase,
+            state.protocol_type,
+            protocol or "",
+            tuple(state.roster),
+            state.generation,
         )
 
     def subscribed_topics(self) -> frozenset[str] | None:

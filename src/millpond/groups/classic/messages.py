@@ -101,6 +101,7 @@ class Description:
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[GroupMember, ...] = ()
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

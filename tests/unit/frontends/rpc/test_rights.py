@@ -90,7 +90,9 @@ def requests(topic, subscription, group):
         "Admin.ListGroups": admin_pb2.ListGroupsRequest(),
         "Admin.DescribeGroup": admin_pb2.DescribeGroupRequest(name=group),
         "Admin.CommitPositions": admin_pb2.CommitPositionsRequest(group=group, topic=topic, read_from={0: 1}),
-        "Admin.ClaimPositions": admin_pb2.ClaimPositionsRequest(group=group, topic=topic, reader="me"),
+        "Admin.GroupHeartbeat": admin_pb2.GroupHeartbeatRequest(
+            group=group, member_id="me", topics=[topic], rebalance_timeout_ms=60_000, owned={}
+        ),
         "Admin.DeleteGroup": admin_pb2.DeleteGroupRequest(name=group),
         "Admin.DescribeBroker": admin_pb2.DescribeBrokerRequest(),
         "Admin.ListUsers": admin_pb2.ListUsersRequest(),
@@ -147,7 +149,7 @@ RIGHTS = {
     "Admin.ListGroups": [],
     "Admin.DescribeGroup": [f"DESCRIBE G {GROUP}"],
     "Admin.CommitPositions": [f"READ G {GROUP}", READ],
-    "Admin.ClaimPositions": [f"READ G {GROUP}", READ],
+    "Admin.GroupHeartbeat": [f"READ G {GROUP}", DESCRIBE],
     "Admin.DeleteGroup": [f"DELETE G {GROUP}"],
     "Admin.DescribeBroker": [],
     **{f"Admin.{each}": ["DESCRIBE C"] for each in ("ListUsers", "ListTokens", "ListAcls")},

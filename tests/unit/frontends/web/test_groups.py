@@ -26,7 +26,7 @@ async def test_a_group_keeps_positions_and_its_lag_is_told(client):
     answer = await client.put("/groups/readers/offsets", json=offsets((0, 2), (1, 0)))
     assert (answer.status_code, answer.content) == (204, b"")
     assert (await client.get("/groups")).json() == {
-        "groups": [{"group": "readers", "state": "Empty", "protocol_type": ""}]
+        "groups": [{"group": "readers", "state": "Empty", "protocol_type": "", "type": "classic"}]
     }
     found = (await client.get("/groups/readers")).json()
     assert (found["group"], found["state"], found["members"], found["lag"]) == ("readers", "Empty", [], 3)
@@ -76,7 +76,7 @@ async def check_members_are_not_overruled(client, broker):
     assert [each["member_id"] for each in found["members"]] == [joined.member_id]
     assert found["members"][0]["client_id"] == "me"
     answer = await client.put("/groups/readers/offsets", json=offsets((0, 2)))
-    assert (answer.status_code, answer.json()["code"]) == (409, "GroupNotEmpty")
+    assert (answer.status_code, answer.json()["code"]) == (409, "GroupInUse")
     answer = await client.delete("/groups/readers")
     assert (answer.status_code, answer.json()["code"]) == (409, "GroupNotEmpty")
     assert (await client.get("/groups/readers")).json()["partitions"] == []

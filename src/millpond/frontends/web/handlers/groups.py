@@ -2,6 +2,7 @@
 
 from millpond.frontends.web.operations import NO_BODY, HttpCall, NoParameters, json_body, operation
 from millpond.frontends.web.schemas import (
+    AssignedTopicJson,
     GroupJson,
     GroupListingJson,
     GroupListingsJson,
@@ -11,7 +12,7 @@ from millpond.frontends.web.schemas import (
     RequestStruct,
 )
 from millpond.model.acls import AclOperation, ResourceType
-from millpond.model.errors import GroupNotEmpty, InvalidRequest, UnknownMember
+from millpond.model.errors import InvalidRequest
 from millpond.security.requirements import Needs, Shows, needs
 
 
@@ -32,7 +33,7 @@ async def list_groups(call: HttpCall[NoParameters, NoParameters, None]) -> Group
     """List the groups that have or had members, or have offsets, and that the client may describe."""
     found = await call.site.services.administration.groups(call.access)
     return GroupListingsJson(
-        [GroupListingJson(each.group_id, each.state, each.protocol_type) for each in found]
+        [GroupListingJson(each.group_id, each.state, each.protocol_type, each.type) for each in found]
     )
 
 
@@ -55,8 +56,19 @@ async def describe_group(call: HttpCall[GroupPath, NoParameters, None]) -> Group
         state=found.group.state,
         protocol_type=found.group.protocol_type,
         protocol=found.group.protocol,
+        type=found.type,
+        epoch=found.epoch,
         members=[
-            MemberJson(each.member_id, each.client_id, each.client_host, each.instance_id)
+            MemberJson(
+                each.member_id,
+                each.client_id,
+                each.client_host,
+                each.instance_id,
+                [
+                    AssignedTopicJson(topic, numbers)
+                    for topic, numbers in found.assigned.get(each.member_id, {}).items()
+                ],
+            )
             for each in found.group.members
         ],
         partitions=[
@@ -94,10 +106,7 @@ async def commit_offsets(call: HttpCall[GroupPath, NoParameters, PositionsJson])
     offsets = {each.partition: each.offset for each in call.body.offsets}
     if len(offsets) < len(call.body.offsets):
         raise InvalidRequest(reason="a partition is there twice")
-    try:
-        await call.site.services.administration.commit(call.path.group, call.body.topic, offsets)
-    except UnknownMember as error:
-        raise GroupNotEmpty(group=call.path.group) from error
+    await call.site.services.administration.commit(call.path.group, call.body.topic, offsets)
 
 
 @operation(

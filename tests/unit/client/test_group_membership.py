@@ -1,0 +1,431 @@
+"""Members of groups: consumers of this library share partitions, beside each other and beside Kafka's."""
+
+import asyncio
+
+import confluent_kafka
+import pytest
+from tests.unit.client.conftest import Setting
+
+from millpond.client import group_membership
+from millpond.client.membership_state import REBALANCE_TIMEOUT_S
+from millpond.groups import LeaveRequest
+from millpond.model.errors import (
+    GroupError,
+    GroupFull,
+    InvalidRequest,
+    Stopping,
+    TopicReplaced,
+    UnknownPartition,
+)
+from millpond.testing import SimulatedClock, running_broker
+
+PARTITIONS = 4
+LONGEST_S = 60
+"""Only what hangs takes so long."""
+KAFKA_POLL_S = 0.05
+
+
+@pytest.fixture(autouse=True)
+def frequent_heartbeats(monkeypatch):
+    monkeypatch.setattr(group_membership, "HEARTBEAT_S", 0.02)
+
+
+@pytest.fixture
+async def topic(setting):
+    await setting.create("t", PARTITIONS)
+    return "t"
+
+
+def values(polled):
+    return [message.value for message in polled.messages]
+
+
+def partitions(*consumers):
+    return [set(each.assignment["t"]) for each in consumers]
+
+
+async def fill(setting, start, count):
+    async with setting.producer("t") as producer:
+        for number in range(start, start + count):
+            await producer.send(b"%d" % number, partition=number % PARTITIONS)
+
+
+async def until(condition, *consumers):
+    """Let the consumers poll at one time until it is so. Returns the values of their messages."""
+    found = []
+    async with asyncio.timeout(LONGEST_S):
+        while not condition():
+            for polled in await asyncio.gather(*(each.poll(wait=0.05) for each in consumers)):
+                found += values(polled)
+    return found
+
+
+async def shared(*consumers):
+    """Returns when each of them has an equal share."""
+    even = PARTITIONS // len(consumers)
+    return await until(lambda: all(len(each) == even for each in partitions(*consumers)), *consumers)
+
+
+async def drain(count, *consumers):
+    found = []
+    async with asyncio.timeout(LONGEST_S):
+        while len(found) < count:
+            for polled in await asyncio.gather(*(each.poll(wait=0.05) for each in consumers)):
+                found += values(polled)
+    return sorted(int(each) for each in found)
+
+
+async def positions_kept(setting, group="g"):
+    async with setting.admin() as admin:
+        found = await admin.describe_group(group)
+    return {each.partition: each.read_from for each in found.positions}
+
+
+# -- sharing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_members_share_the_partitions_and_read_each_message_once(setting, topic):
+    await fill(setting, 0, 40)
+    async with setting.consumer(topic, group="g") as first:
+        assert await drain(40, first) == list(range(40))
+        assert partitions(first) == [set(range(PARTITIONS))]
+        async with setting.consumer(topic, group="g") as second:
+            assert await shared(first, second) == [], "the positions were handed over"
+            assert set.union(*partitions(first, second)) == set(range(PARTITIONS))
+            await fill(setting, 40, 40)
+            assert await drain(40, first, second) == list(range(40, 80))
+        await fill(setting, 80, 40)
+        assert await drain(40, first) == list(range(80, 120)), "what left is taken over"
+        assert partitions(first) == [set(range(PARTITIONS))]
+    assert await positions_kept(setting) == dict.fromkeys(range(PARTITIONS), 31)
+
+
+async def test_a_member_that_waits_for_messages_gives_up_what_another_one_gets(setting, topic):
+    async with setting.consumer(topic, group="g") as first, setting.consumer(topic, group="g") as second:
+        await first.poll()
+        waiting = asyncio.ensure_future(first.poll(wait=LONGEST_S))
+        await until(lambda: len(second.assignment["t"]) == 2, second)
+        [mine] = partitions(second)
+        [other, *_] = set(range(PARTITIONS)) - mine
+        await setting.produce("t", b"x", partition=other)
+        assert values(await waiting) == [b"x"]
+
+
+async def test_a_member_without_partitions_waits_for_some(setting):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="g") as first, setting.consumer("t", group="g") as second:
+        assert values(await first.poll()) == [b"a"]
+        assert await second.poll(wait=0.05) == ([], {})
+        assert (second.read_from, await second.positions(), second.assignment) == ({}, {}, {"t": []})
+        waiting = asyncio.ensure_future(second.poll(wait=LONGEST_S))
+        await first.close()
+        await setting.produce("t", b"b")
+        assert values(await waiting) == [b"b"]
+        assert second.read_from == 3
+
+
+async def test_a_dead_member_loses_its_partitions_when_its_session_expires(setting, topic):
+    await fill(setting, 0, 8)
+    dead = setting.consumer(topic, group="g")
+    assert len(values(await dead.poll())) == 8
+    async with setting.consumer(topic, group="g") as alive:
+        assert values(await alive.poll()) == []
+        await setting.crash(dead)
+        assert await drain(8, alive) == list(range(8)), "they were not processed"
+
+
+async def test_several_topics_are_shared_by_the_same_members(setting):
+    await setting.create("t", PARTITIONS)
+    await setting.create("u", 2)
+    async with setting.consumer(["t", "u"], group="g") as both, setting.consumer("t", group="g") as one:
+        await both.poll()
+        await until(lambda: one.assignment["t"], both, one)
+        assert sorted(both.assignment["t"] + one.assignment["t"]) == list(range(PARTITIONS))
+        assert both.assignment["u"] == [0, 1]
+        assert set(both.read_from) == {"t", "u"}
+
+
+async def test_partitions_that_are_added_are_read_from_their_first_message_on(setting, topic, loop_time):
+    async with setting.consumer(topic, group="g", read_from="latest") as consumer, setting.admin() as admin:
+        assert values(await consumer.poll()) == []
+        await admin.alter_topic("t", partitions=PARTITIONS + 1)
+        await setting.produce("t", b"new", partition=PARTITIONS)
+        loop_time.advance(5)
+        assert values(await consumer.poll(wait=LONGEST_S)) == [b"new"]
+
+
+# -- positions -------------------------------------------------------------------------------------------------------
+
+
+async def test_messages_of_a_revoked_partition_are_never_returned(setting, topic):
+    """They were fetched by a poll that returned the first one only."""
+    await fill(setting, 0, 40)
+    async with setting.consumer(topic, group="g") as first, setting.consumer(topic, group="g") as second:
+        read = [int(value) for value in values(await first.poll(messages_max=1))]
+        while not second.assignment["t"]:
+            read += [int(each) for each in values(await first.poll(messages_max=1))]
+            read += [int(each) for each in values(await second.poll())]
+        read += await drain(40 - len(read), first, second)
+        assert sorted(read) == list(range(40))
+
+
+async def test_a_poll_commits_before_it_gives_up(setting, topic):
+    await fill(setting, 0, 40)
+    async with setting.consumer(topic, group="g") as first, setting.consumer(topic, group="g") as second:
+        assert len(values(await first.poll())) == 40
+        await second.poll()
+        assert await positions_kept(setting) == dict.fromkeys(range(PARTITIONS)), "nothing was processed yet"
+        await first.poll()
+        assert await shared(first, second) == []
+        assert await positions_kept(setting) == dict.fromkeys(range(PARTITIONS), 11)
+
+
+async def test_a_seek_moves_the_assigned_partitions_only(setting, topic):
+    await fill(setting, 0, 8)
+    async with setting.consumer(topic, group="g") as first, setting.consumer(topic, group="g") as second:
+        await drain(8, first)
+        await shared(first, second)
+        await first.seek(1)
+        assert await drain(4, first) == [
+            each for each in range(8) if each % PARTITIONS in first.assignment["t"]
+        ]
+        await first.seek(dict.fromkeys(range(PARTITIONS), 2))
+        assert set(await first.positions()) == set(first.assignment["t"])
+        assert await second.positions() == dict.fromkeys(second.assignment["t"], 3)
+        with pytest.raises(UnknownPartition):
+            await first.seek({PARTITIONS: 1})
+
+
+async def test_positions_and_a_seek_join_before_the_first_poll(setting):
+    await setting.produce("t", b"a", b"b")
+    async with setting.consumer("t", group="g") as consumer:
+        assert (consumer.read_from, consumer.assignment) == (None, {"t": []})
+        assert await consumer.positions() == {0: 1}
+        assert consumer.assignment == {"t": [0]}
+    async with setting.consumer("t", group="g") as consumer:
+        await consumer.seek(2)
+        assert values(await consumer.poll()) == [b"b"]
+
+
+async def test_the_first_position_of_a_group_stays_where_it_was_found(setting):
+    """`latest` would be another one when the next member asks."""
+    await setting.produce("t", b"old")
+    crashed = setting.consumer("t", group="g", read_from="latest")
+    assert values(await crashed.poll()) == []
+    await setting.produce("t", b"a")
+    await setting.crash(crashed)
+    async with setting.consumer("t", group="g", read_from="latest") as consumer:
+        assert values(await consumer.poll()) == [b"a"]
+
+
+async def test_an_iteration_goes_on_after_a_rebalance(setting, topic):
+    await fill(setting, 0, 8)
+    async with setting.consumer(topic, group="g") as first:
+        messages = aiter(first)
+        read = {int((await anext(messages)).value) for _ in range(8)}
+        async with setting.consumer(topic, group="g") as second:
+            waiting = asyncio.ensure_future(anext(messages))
+            await until(lambda: len(second.assignment["t"]) == 2, second)
+            [other, *_] = set(range(PARTITIONS)) - set(second.assignment["t"])
+            await setting.produce("t", b"8", partition=other)
+            assert int((await waiting).value) == 8
+    assert read == set(range(8))
+
+
+# -- what is lost ----------------------------------------------------------------------------------------------------
+
+
+async def remove(setting, consumer):
+    """As an administrator does."""
+    [error] = await setting.broker.groups.leave("g", [LeaveRequest(consumer._member._membership.member_id)])
+    assert error is None
+
+
+async def test_a_member_that_lost_its_partitions_commits_nothing_and_joins_again(setting):
+    await setting.produce("t", b"a", b"b")
+    async with setting.consumer("t", group="g") as consumer:
+        assert values(await consumer.poll(messages_max=1)) == [b"a"]
+        await remove(setting, consumer)
+        with pytest.raises(GroupError):
+            await consumer.commit()
+        assert values(await consumer.poll()) == [b"a", b"b"], "another member could have read them"
+        await consumer.commit()
+    assert await positions_kept(setting) == {0: 3}
+
+
+async def test_a_poll_that_waits_joins_again_when_its_member_is_lost(setting):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="g") as consumer:
+        await consumer.poll()
+        await consumer.poll()
+        waiting = asyncio.ensure_future(consumer.poll(wait=LONGEST_S))
+        await remove(setting, consumer)
+        await setting.produce("t", b"b")
+        assert values(await waiting) == [b"b"]
+
+
+async def test_closing_after_a_loss_is_no_error(setting):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="g") as consumer:
+        await consumer.poll()
+        await remove(setting, consumer)
+    assert await positions_kept(setting) == {}
+
+
+async def test_a_member_of_another_epoch_is_fenced_and_joins_again(setting):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="g") as consumer:
+        await consumer.poll()
+        consumer._member._membership.epoch += 5
+        assert values(await consumer.poll()) == [b"a"]
+
+
+async def test_a_consumer_that_does_not_poll_leaves_and_joins_again(setting, loop_time):
+    await setting.produce("t", b"a", b"b")
+    async with setting.consumer("t", group="g") as idle, setting.consumer("t", group="g") as other:
+        assert values(await idle.poll(messages_max=1)) == [b"a"]
+        loop_time.advance(REBALANCE_TIMEOUT_S)
+        assert values(await other.poll(wait=LONGEST_S)) == [b"a", b"b"]
+        assert idle._member._heartbeats.done()
+        assert await idle.poll() == ([], {})
+        async with setting.admin() as admin:
+            assert len((await admin.describe_group("g")).members) == 2
+
+
+async def test_an_error_of_a_heartbeat_is_raised_once_by_a_poll(setting, monkeypatch):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="g") as consumer:
+        await consumer.poll()
+        member = consumer._member
+
+        async def refuse(*_):
+            raise InvalidRequest(reason="no")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(member._coordinator, "call", refuse)
+            await asyncio.wait([member._heartbeats], timeout=LONGEST_S)
+        with pytest.raises(InvalidRequest, match="no"):
+            await consumer.poll()
+        assert values(await consumer.poll()) == [b"a"]
+
+
+async def test_a_group_that_is_full_refuses_a_member(setting, monkeypatch):
+    await setting.create("t")
+    async with setting.consumer("t", group="g") as consumer:
+
+        async def full(*_, **__):
+            raise GroupFull(group="g", limit=1)
+
+        monkeypatch.setattr(setting.broker.groups, "consumer_heartbeat", full)
+        with pytest.raises(GroupFull):
+            await consumer.poll()
+
+
+async def test_a_closed_consumer_is_no_member(setting):
+    await setting.produce("t", b"a")
+    consumer = setting.consumer("t", group="g")
+    await consumer.poll()
+    waiting = asyncio.ensure_future(consumer.poll(wait=LONGEST_S))
+    await asyncio.sleep(0)
+    await consumer.close()
+    with pytest.raises(Stopping):
+        await waiting
+    async with setting.admin() as admin:
+        assert (await admin.describe_group("g")).members == []
+
+
+# -- topics ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_strict_member_reports_a_topic_that_was_created_again_until_it_seeks(setting):
+    await setting.produce("t", b"old", b"old")
+    async with setting.consumer("t", group="g", strict=True) as consumer, setting.admin() as admin:
+        await consumer.poll()
+        await admin.delete_topic("t")
+        await setting.produce("t", b"a", b"b")
+        for _ in range(3):
+            with pytest.raises(TopicReplaced):
+                await consumer.poll(wait=1.0)
+        await consumer.seek(2)
+        assert values(await consumer.poll(wait=LONGEST_S)) == [b"b"]
+
+
+# -- beside Kafka's consumers ----------------------------------------------------------------------------------------
+
+
+class KafkaConsumer:
+    """librdkafka's, polled in a thread."""
+
+    def __init__(self, address, **config):
+        settings = {"bootstrap.servers": address, "group.id": "g", "auto.offset.reset": "earliest"}
+        self._consumer = confluent_kafka.Consumer(settings | config)
+        self._consumer.subscribe(["t"])
+
+    def _poll(self):
+        message = self._consumer.poll(KAFKA_POLL_S)
+        assert message is None or message.error() is None, message.error()
+        return [] if message is None else [message.value()]
+
+    async def read(self):
+        return await asyncio.to_thread(self._poll)
+
+    async def numbers(self):
+        assigned = await asyncio.to_thread(self._consumer.assignment)
+        return {each.partition for each in assigned}
+
+    async def close(self):
+        await asyncio.to_thread(self._consumer.close)
+
+
+@pytest.fixture
+async def quick_setting():
+    """With heartbeats of Kafka's consumers every 50 ms."""
+    clock = SimulatedClock()
+    quick = {"group_consumer_heartbeat_interval": 50, "group_consumer_heartbeat_interval_min": 50}
+    async with running_broker(
+        grpc=True, kafka=True, clock=clock, group_initial_rebalance_delay=0, **quick
+    ) as broker:
+        setting = Setting(broker, clock)
+        await setting.create("t", PARTITIONS)
+        yield setting
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"group.protocol": "consumer"},
+        {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 50},
+        {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 50},
+    ],
+    ids=["consumer", "classic-cooperative", "classic-eager"],
+)
+@pytest.mark.parametrize("is_first", [True, False], ids=["joins first", "joins second"])
+async def test_a_kafka_consumer_and_one_of_ours_share_a_group(quick_setting, protocol, is_first):
+    setting = quick_setting
+    kafka = KafkaConsumer(setting.broker.listeners["kafka"], **protocol)
+    ours = setting.consumer("t", group="g")
+    found = []
+
+    async def read_both():
+        polled, read = await asyncio.gather(ours.poll(wait=0.05), kafka.read())
+        found.extend([*values(polled), *read])
+
+    try:
+        async with asyncio.timeout(LONGEST_S):
+            while is_first and not await kafka.numbers():
+                await kafka.read()
+            while not len(await kafka.numbers()) == len(ours.assignment["t"]) == PARTITIONS // 2:
+                await read_both()
+            assert found == []
+            await fill(setting, 0, 40)
+            while len(found) < 40:
+                await read_both()
+        assert sorted(map(int, found)) == list(range(40))
+        async with setting.admin() as admin:
+            described = await admin.describe_group("g")
+        assert described.group.type == "consumer"
+        assert sorted(len(each.assigned["t"]) for each in described.members) == [2, 2]
+    finally:
+        await ours.close()
+        await kafka.close()
+    assert await positions_kept(setting) == dict.fromkeys(range(PARTITIONS), 11)
