@@ -117,7 +117,7 @@ def save(tx: CatalogTransaction, group: GroupRow) -> None:
     fields = (group.generation, group.protocol_type, group.state, group.members, group.updated_at)
     tx.rows(SAVE, (group.group_id, shard, *fields, group.type, group.state_of_type))
     if group.type == CLASSIC:
-        tx.rows(REMOVE_MEMBERS, (group.group_id,))
+        remove_members(tx, group.group_id)
 
 
 def save_epoch(tx: CatalogTransaction, group_id: str, epoch: int, state: str, *, now_ms: int) -> None:
@@ -131,6 +131,10 @@ def save_members(tx: CatalogTransaction, group_id: str, members: Mapping[str, st
     removed = [(group_id, member_id) for member_id, text in members.items() if text is None]
     tx.each(REMOVE_MEMBER, removed)
     tx.each(SAVE_MEMBER, kept)
+
+
+def remove_members(tx: CatalogTransaction, group_id: str) -> None:
+    tx.rows(REMOVE_MEMBERS, (group_id,))
 
 
 def members(tx: CatalogTransaction, group_id: str) -> dict[str, str]:
@@ -155,7 +159,7 @@ def all_groups(tx: CatalogTransaction) -> list[GroupName]:
 def delete(tx: CatalogTransaction, group_id: str) -> bool:
     """Delete the group, its offsets, and its offsets in open transactions. Returns whether any of them existed."""
     gone = [tx.rows(each, (group_id,)) for each in (DELETE_OFFSETS, DELETE_PENDING_OFFSETS, DELETE)]
-    tx.rows(REMOVE_MEMBERS, (group_id,))
+    remove_members(tx, group_id)
     return any(gone)
 
 

@@ -8,34 +8,44 @@ Used on one event loop; state changes only between awaits.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from millpond.groups.consumer.messages import GroupChanges
 from millpond.model.errors import MillpondError
 
 Save = Callable[[GroupChanges], Awaitable[None]]
+Saving = asyncio.Task[None]
 
 
 class ChangeSaver:
     """After a failure the group in memory is ahead of what is saved: `on_failure` removes it, and this object saves
-    nothing more."""
+    nothing more. `former` are saves of the group before it had this object, which come first."""
 
-    def __init__(self, save: Save, on_failure: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, save: Save, on_failure: Callable[[Exception], None], former: Collection[Saving] = ()
+    ) -> None:
         self._save = save
         self._on_failure = on_failure
+        self._former = former
         self._unsaved: GroupChanges | None = None
-        self._last: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._last: Saving | None = None
+        self._next: Saving | None = None
         """Has not begun: it will also save changes that are still to come."""
 
     @property
     def is_saving(self) -> bool:
         return self._last is not None and not self._last.done()
 
+    @property
+    def in_flight(self) -> Collection[Saving]:
+        return () if self._last is None else (self._last,)
+
     def add(self, changes: GroupChanges) -> None:
         self._unsaved = changes if self._unsaved is None else self._unsaved.followed_by(changes)
         if self._next is None:
-            self._last = self._next = asyncio.create_task(self._save_after(self._last))
+            former = (*self._former, *self.in_flight)
+            self._former = ()
+            self._last = self._next = asyncio.create_task(self._save_after(former))
             self._last.add_done_callback(_retrieve)
 
     async def wait(self) -> None:
@@ -47,9 +57,9 @@ class ChangeSaver:
         except MillpondError as error:
             raise error.copy() from error
 
-    async def _save_after(self, former: asyncio.Task[None] | None) -> None:
-        if former is not None:
-            await former
+    async def _save_after(self, former: Collection[Saving]) -> None:
+        for each in former:
+            await each
         self._next = None
         changes, self._unsaved = self._unsaved, None
         assert changes is not None, "a save begins when there are changes"

@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
 from millpond.catalog.commits import CommitOperation
-from millpond.groups.change_saver import ChangeSaver
+from millpond.groups.change_saver import ChangeSaver, Saving
 from millpond.groups.classic.group import ClassicGroup, NewId
 from millpond.groups.classic.messages import GroupResponse, Joined, SaveSnapshot, Synced
 from millpond.groups.classic.snapshot import Snapshot
@@ -64,7 +64,7 @@ class LoadedGroups:
         self._limits = limits
         self._new_id = new_id
         self._groups: dict[str, LoadedGroup] = {}
-        self._loading: dict[GroupOwnership, asyncio.Task[None]] = {}
+        self._loading: dict[GroupOwnership, asyncio.Task[bool]] = {}
         self._tickets = count()
         self._waiting: dict[int, asyncio.Future[GroupOutcome]] = {}
         self._deadlines = NamedDeadlines()
@@ -80,10 +80,10 @@ class LoadedGroups:
     async def find(self, group_id: str) -> LoadedGroup | None:
         """Returns the group, loaded from the catalog if need be; None if the catalog does not have it. Concurrent
         callers share one read. Raises `NotCoordinator` if another broker coordinates the group."""
-        loaded = self._current(group_id)
-        if loaded is None:
+        loaded, exists = self._current(group_id), True
+        while loaded is None and exists:  # again, if it was dropped at once because a save failed
             ownership = self._store.ownership(group_id)
-            await self._load(ownership)
+            exists = await self._load(ownership)
             loaded = self._current(group_id)
             # If the shard was lost and regained meanwhile, what was read may be stale.
             if self._store.ownership(group_id) != ownership:
@@ -161,7 +161,8 @@ class LoadedGroups:
     def become_consumer(self, loaded: LoadedGroup, classic: ClassicGroup, group: ConsumerGroup) -> None:
         """The group continues with the consumer protocol. Members that wait for a generation receive an error after
         which they join again."""
-        loaded.group = group
+        former = (*loaded.changes.in_flight, *loaded.saving)
+        loaded.group, loaded.changes = group, self._saver(loaded.ownership, former)
         classic.kill(RebalanceInProgress(group=loaded.ownership.group_id))
         self._perform(loaded, classic)
 
@@ -268,29 +269,33 @@ class LoadedGroups:
         return loaded
 
     def _add(self, ownership: GroupOwnership, group: AnyGroup) -> LoadedGroup:
-        saver = ChangeSaver(
-            lambda changes: self._store.save_changes(ownership, changes),
-            lambda error: self._failed(ownership, error),
-        )
-        loaded = self._groups[ownership.group_id] = LoadedGroup(group, ownership, saver)
+        loaded = self._groups[ownership.group_id] = LoadedGroup(group, ownership, self._saver(ownership))
         self.perform_effects(loaded)
         return loaded
 
-    async def _load(self, ownership: GroupOwnership) -> None:
+    def _saver(self, ownership: GroupOwnership, former: Collection[Saving] = ()) -> ChangeSaver:
+        return ChangeSaver(
+            lambda changes: self._store.save_changes(ownership, changes),
+            lambda error: self._failed(ownership, error),
+            former,
+        )
+
+    async def _load(self, ownership: GroupOwnership) -> bool:
+        """Returns whether the group exists."""
         task = self._loading.get(ownership)
         if task is None:
             task = self._loading[ownership] = asyncio.create_task(self._read(ownership))
             task.add_done_callback(lambda _: self._loading.pop(ownership))
         try:
-            await asyncio.shield(task)
+            return await asyncio.shield(task)
         except MillpondError as error:
             raise error.copy() from error
 
-    async def _read(self, ownership: GroupOwnership) -> None:
+    async def _read(self, ownership: GroupOwnership) -> bool:
         group_id = ownership.group_id
         stored = await self._store.load(group_id)
         if stored is None or group_id in self._groups:
-            return
+            return stored is not None
         now_ms = self._clock.monotonic_ms()
         if isinstance(stored, Snapshot):
             classic = ClassicGroup.restored(group_id, self._limits, self._new_id, stored, now_ms)
@@ -298,6 +303,7 @@ class LoadedGroups:
         else:
             group = ConsumerGroup.restored(group_id, self._limits, self._new_id, stored, now_ms)
             self._add(ownership, group)
+        return True
 
     def _deliver(self, response: GroupResponse) -> None:
         future = self._waiting.pop(response.ticket, None)
@@ -307,14 +313,16 @@ class LoadedGroups:
     def _begin_save(self, loaded: LoadedGroup, group: ClassicGroup, save: SaveSnapshot) -> None:
         """Save a classic group in a task. Tasks start in the order in which they are created, and so do their commits:
         the last save wins."""
-        task = asyncio.create_task(self._save(loaded, group, save))
+        task = asyncio.create_task(self._save(loaded, group, save, loaded.changes))
         loaded.saving.add(task)
         task.add_done_callback(loaded.saving.discard)
 
-    async def _save(self, loaded: LoadedGroup, group: ClassicGroup, save: SaveSnapshot) -> None:
+    async def _save(
+        self, loaded: LoadedGroup, group: ClassicGroup, save: SaveSnapshot, former: ChangeSaver
+    ) -> None:
         failure: MillpondError | None = None
         try:
-            await loaded.changes.wait()  # of the group before it became a classic one
+            await former.wait()  # for the changes of the group before it became a classic one
             await self._store.save(loaded.ownership, save.snapshot)
         except NotCoordinator:
             self.drop(loaded)

@@ -367,6 +367,38 @@ async def test_a_downgrade_that_was_not_saved_happens_again(stage, consumer):
     assert type_in(stage) == ["classic"]
 
 
+async def test_members_that_left_between_a_downgrade_and_an_upgrade_are_not_stored(stage, consumer):
+    """The classic group that the former members were in was never saved."""
+    await stage.topic()
+    old, older, new = stage.client("old"), stage.client("older"), consumer("new")
+    await form(stage, old)
+    await new.join()
+    await older.join()
+    await new.leave()
+    assert members_in(stage) == ["old-1", older.member_id]
+    assert await older.leave() is None
+    await new.join()
+    assert members_in(stage) == ["new", "old-1"]
+
+
+async def test_a_group_that_changes_its_protocol_while_it_is_saved_is_saved_in_order(stage, consumer):
+    await stage.topic()
+    new, old, newer = consumer("new"), stage.client("old"), consumer("newer")
+    await new.join()
+    await old.join()
+    stage.log.may_write.clear()
+    leaving = [asyncio.create_task(new.leave())]
+    await stage.settle()
+    leaving.append(asyncio.create_task(old.leave()))  # from a classic group, which is saved as empty
+    await stage.settle()
+    joining = asyncio.create_task(newer.join())
+    await stage.settle()
+    stage.log.may_write.set()
+    await asyncio.gather(*leaving, joining)
+    assert type_in(stage) == ["consumer"]
+    assert members_in(stage) == ["newer"]
+
+
 async def test_an_empty_group_uses_the_protocol_of_the_next_member(stage, consumer):
     [orders, _] = await stage.topic()
     new, old = consumer("new"), stage.client("old")

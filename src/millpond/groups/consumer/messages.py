@@ -120,14 +120,19 @@ class StoredGroup:
 @dataclass(frozen=True, slots=True)
 class GroupChanges:
     """What has changed since the last changes were taken, and must be stored before a response is sent. `state` is
-    None if it has not changed. A member with the value None is removed."""
+    None if it has not changed. A member with the value None is removed. If they are `complete`, nothing else of the
+    group stays stored."""
 
     epoch: int
     is_empty: bool
     state: str | None
     members: Mapping[str, str | None]
+    complete: bool = False
 
     def followed_by(self, later: "GroupChanges") -> "GroupChanges":
         """Both as one."""
+        if later.complete:
+            return later
         state = self.state if later.state is None else later.state
-        return GroupChanges(later.epoch, later.is_empty, state, {**self.members, **later.members})
+        members = {**self.members, **later.members}
+        return GroupChanges(later.epoch, later.is_empty, state, members, self.complete)

@@ -178,10 +178,11 @@ class ConsumerGroupState:
         if changed_header is None and not self._unstored:
             return None
         members = dict(self._encoded_members())
+        complete = self._stored_header is None
         self._stored_header = header
         self._unstored.clear()
         text = encode_header(changed_header) if changed_header is not None else None
-        return GroupChanges(self.epoch, not self.members, text, members)
+        return GroupChanges(self.epoch, not self.members, text, members, complete)
 
     # -- internals --------------------------------------------------------------------------------------------
 
