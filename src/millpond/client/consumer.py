@@ -326,9 +326,7 @@ class AsyncConsumer:
             for each in self._readers:
                 each.expect_again()  # with no other topic to read, every poll reports it
         while True:
-            for each in self._readers:
-                await each.refresh_metadata()
-            await self._follow_assignment()
+            await self._refresh()
             refresh_at = min(each.refresh_at for each in self._readers)
             round_s = min(wait_until - loop.time(), refresh_at - loop.time(), ROUND_S_MAX)
             failures = await self._poll_all_owners(max(0.0, round_s), bytes_max)
@@ -348,6 +346,15 @@ class AsyncConsumer:
                 await asyncio.sleep(pause)
                 for reader, errors in _by_reader(failures):
                     reader.recover(await reader.describe(), errors)
+
+    async def _refresh(self) -> None:
+        """Learn what has changed of topics and the assignment. A topic whose last partition was given up may be
+        deleted, which only its metadata shows; and a topic that has changed is assigned anew."""
+        await self._follow_assignment()
+        while any(each.is_refresh_due for each in self._readers):
+            for each in self._readers:
+                await each.refresh_metadata()
+            await self._follow_assignment()
 
     @property
     def _has_lost_partitions(self) -> bool:

@@ -165,13 +165,16 @@ class TopicReader:
             self.is_gone = True
             self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
 
+    @property
+    def is_refresh_due(self) -> bool:
+        return asyncio.get_running_loop().time() >= self.refresh_at
+
     async def refresh_metadata(self) -> None:
         """Check from time to time whether partitions were added, or whether a deleted topic exists again. The poll that
         follows reports errors."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < self.refresh_at:
+        if not self.is_refresh_due:
             return
-        self.refresh_at = loop.time() + METADATA_REFRESH_S
+        self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
         try:
             self._update_metadata(await self.describe_once(next(iter(self._owners.values()))))
             self.is_gone = False
@@ -275,8 +278,11 @@ class TopicReader:
 
     async def take_over(self, topic_id: str, numbers: frozenset[int]) -> bool:
         """Also read these partitions, which the group has assigned. Returns False if that has to be tried again,
-        because a broker has not learned of the topic or the partitions yet."""
-        found = await self.describe()
+        because a broker has not learned of the topic or the partitions yet, or the topic was just deleted."""
+        try:
+            found = await self.describe()
+        except UnknownTopic:
+            return False
         there = {each.partition: each for each in found.partitions if each.partition in numbers}
         if found.topic.id != topic_id or len(there) < len(numbers):
             return False
@@ -336,8 +342,10 @@ class TopicReader:
             return {}
 
     def _reset_positions(self, found: admin_pb2.TopicDescription, first: dict[int, int]) -> None:
+        self._partition_count = len(found.partitions)
+        if found.topic.id != self._topic_id:
+            self._first_count = self._partition_count
         self._topic_id = found.topic.id
-        self._partition_count = self._first_count = len(found.partitions)
         self.is_gone, self._failure = False, None
         self._owners = self._owners_in(found)
         self.refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S

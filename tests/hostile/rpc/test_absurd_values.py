@@ -5,6 +5,7 @@ Each is answered or refused, with a status that somebody foresaw; and so are the
 
 import math
 import random
+import uuid
 
 import grpc
 import pytest
@@ -158,6 +159,16 @@ def commit(**read_from):
     )
 
 
+def heartbeat(epoch=0, **fields):
+    given = {"group": "group", "member_id": "m", "member_epoch": epoch, "owned": {}}
+    join = {} if epoch else {"topics": ["target"], "rebalance_timeout_ms": 60_000}
+    return "Admin.GroupHeartbeat", admin_pb2.GroupHeartbeatRequest(**given | join | fields)
+
+
+def owned(*partitions):
+    return {"topics": [admin_pb2.TopicPartitions(topic_id=str(uuid.UUID(int=1)), partitions=partitions)]}
+
+
 TAKEN = {"headers", "many messages", "the first time", "the last time"}
 """What is absurd and allowed."""
 HEADERS = [log_pb2.Header(name="h", value=b"v")] * MANY
@@ -175,6 +186,12 @@ ABSURD = {
     "a position past signed": commit(p0=2**63 + 1),
     "position 0": commit(p0=0),
     "a position of no partition": commit(p4294967295=1),
+    "a member id of a mebibyte": heartbeat(member_id="m" * 2**20),
+    "a member of many topics": heartbeat(topics=["target"] * MANY),
+    "the largest epoch of a member": heartbeat(2**31 - 1),
+    "the smallest epoch of a member": heartbeat(-(2**31)),
+    "a member that joins and owns": heartbeat(owned=owned(2**32 - 1)),
+    "a member that owns much": heartbeat(1, owned=owned(*range(MANY))),
     "a topic of 4 billion partitions": (
         "Admin.CreateTopic",
         admin_pb2.CreateTopicRequest(name="large", partitions=2**32 - 1),
