@@ -124,7 +124,10 @@ class MemberChaos:
     """Of classic members, which must agree."""
     lives: list[MemberProcess] = field(default_factory=list)
     rebalances: list[float] = field(default_factory=list)
-    """Seconds until the group was settled again, after the changes that it was waited for."""
+    """Seconds until the group was settled again after members had joined or left."""
+    recoveries: list[float] = field(default_factory=list)
+    """The same after members had died or paused, which shows when their sessions end, or brokers were struck."""
+    has_silent_change: bool = False
     changes: Counter[str] = field(default_factory=Counter)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -137,8 +140,10 @@ class MemberChaos:
         return [life for life in self.running if not life.is_paused]
 
     def add(self, kind: str | None = None, name: str | None = None) -> None:
+        """Unless a kind is named, one of those that there are fewest of."""
         number = next(self._numbers)
-        kind = kind or self.kinds[number % len(self.kinds)]
+        running = Counter(member.kind for member in self.running)
+        kind = kind or min(self.kinds, key=lambda each: running[each])
         wanted = {"kind": kind, "addresses": self.addresses, "topic": TOPIC, "group": GROUP}
         wanted["assignor"] = self.assignor
         self.lives.append(MemberProcess(number, name or f"{kind}-{number}", self.folder, wanted))
@@ -154,6 +159,7 @@ class MemberChaos:
         kinds_of_change = ("died", "left", "left", "paused") if member.log.is_started else ("died",)
         change = self.draw.choice(kinds_of_change)
         self.changes[change] += 1
+        self.has_silent_change |= change != "left"
         if change == "paused":
             member.pause()
             return
@@ -170,7 +176,9 @@ class MemberChaos:
     def settle(self) -> None:
         began = time.monotonic()
         eventually(self.is_settled, "each partition has one owner, each member some", SETTLE_SECONDS_MAX)
-        self.rebalances.append(time.monotonic() - began)
+        found = self.recoveries if self.has_silent_change else self.rebalances
+        found.append(time.monotonic() - began)
+        self.has_silent_change = False
 
     def is_settled(self) -> bool:
         """Each partition has one owner, and each member has some; members that are paused do not count."""

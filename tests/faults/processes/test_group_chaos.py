@@ -19,7 +19,7 @@ from tests.faults.processes.group_chaos import (
     working_group,
 )
 from tests.faults.processes.group_judge import believed_twice
-from tests.faults.processes.group_member import KINDS
+from tests.faults.processes.group_member import KINDS, SESSION_MS
 from tests.faults.processes.harness import Brokers
 
 ROUNDS, CHANGES_AT_ONCE_MAX = 6, 4
@@ -80,6 +80,7 @@ def _round(members: MemberChaos, nemesis: BrokerChaos, draw: random.Random, *, s
         members.change()
     if strikes:
         nemesis.strike()
+        members.has_silent_change = True
     if draw.random() < WAIT_SHARE:
         members.settle()
 
@@ -101,6 +102,13 @@ def summary(
         f"{name}: {len(members.ownerships())} ownerships, owned twice 0, believed twice {len(believed)} (longest "
         f"{max(believed, default=0.0):.1f} s), lost {sum(log.lost_count for log in logs)}; commits refused "
         f"{sum(refusals.values())} {dict(refusals)}",
-        f"{name}: rebalance p50 {percentile(members.rebalances, 0.5):.2f} s, "
-        f"p99 {percentile(members.rebalances, 0.99):.2f} s, n = {len(members.rebalances)}",
+        f"{name}: settled after members joined or left {spread(members.rebalances)}; after they died or paused, or a "
+        f"broker was struck (sessions of {SESSION_MS / 1000:.0f} s) {spread(members.recoveries)}",
     ]
+
+
+def spread(seconds: list[float]) -> str:
+    if not seconds:
+        return "n = 0"
+    p50, p99 = percentile(seconds, 0.5), percentile(seconds, 0.99)
+    return f"p50 {p50:.2f} s, p99 {p99:.2f} s, n = {len(seconds)}"
