@@ -313,7 +313,7 @@ class ThreadBroker:
 
 @contextlib.contextmanager
 def limited(limits):
-    """Brokers that are started in here have these limits of the Kafka interface; most are no settings."""
+    """Brokers that are started in here have these limits of the Kafka interface, which are no settings."""
     original = Settings.kafka_limits
     Settings.kafka_limits = lambda _: KafkaLimits(**limits)
     try:
