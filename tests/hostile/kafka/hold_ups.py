@@ -102,13 +102,25 @@ def requests() -> Iterator[tuple[str, object, int]]:
         asked = reassignments.ElectionTopic(topic=name, partitions=NUMBERS)
         yield f"elect leaders: {name}", reassignments.ElectLeadersRequest(topic_partitions=[asked]), 2
         asked = reassignments.ReassignmentsTopic(name=name, partition_indexes=NUMBERS)
-        yield f"list reassignments: {name}", reassignments.ListPartitionReassignmentsRequest(topics=[asked]), 0
+        yield (
+            f"list reassignments: {name}",
+            reassignments.ListPartitionReassignmentsRequest(topics=[asked]),
+            0,
+        )
     topics = [metadata.MetadataRequestTopic(name=name) for name in MANY]
-    yield "metadata: 10,000 names", metadata.MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12
+    yield (
+        "metadata: 10,000 names",
+        metadata.MetadataRequest(topics=topics, allow_auto_topic_creation=False),
+        12,
+    )
     topics = [topic_partitions.DescribeTopicPartitionsTopic(name=name) for name in MANY]
     yield "describe topic partitions", topic_partitions.DescribeTopicPartitionsRequest(topics=topics), 0
     yield "describe transactions", transaction_admin.DescribeTransactionsRequest(transactional_ids=MANY), 0
-    yield "list transactions", transaction_admin.ListTransactionsRequest(state_filters=MANY, producer_id_filters=[]), 0
+    yield (
+        "list transactions",
+        transaction_admin.ListTransactionsRequest(state_filters=MANY, producer_id_filters=[]),
+        0,
+    )
     yield "describe consumer groups", consumer_groups.ConsumerGroupDescribeRequest(group_ids=MANY), 1
     yield "describe groups", group_admin.DescribeGroupsRequest(groups=MANY), 5
     yield "describe configs of groups", described_configs(32), 4
