@@ -1,5 +1,5 @@
-"""For how long requests that name nearly 100,000 partitions, or 10,000 groups, topics or members, hold up the event loop of a
-broker: in all, and at a time. Other clients wait so long.
+"""For how long requests that name nearly 100,000 partitions, or 10,000 groups, topics or members, hold up the event
+loop of a broker: in all, and at a time. Other clients wait so long.
 
 python -m tests.hostile.kafka.hold_ups [part of a name]
 """
