@@ -21,6 +21,13 @@ from millpond.frontends.kafka.call import KafkaCall, Services
 from millpond.frontends.kafka.frames import FrameReader
 from millpond.frontends.kafka.handlers.api_versions import unsupported_version
 from millpond.frontends.kafka.registry import HANDLERS, Disconnect, RequestHandler
+from millpond.frontends.kafka.response_slots import (
+    LARGE_BYTES,
+    ResponseSlot,
+    decode_large,
+    decode_request,
+    encode_large,
+)
 from millpond.frontends.kafka.throttling import Mute, RequestUse, charge, measured
 from millpond.frontends.kafka.tls_transport import TlsTransport
 from millpond.model.errors import AuthenticationFailed, MalformedMessage
@@ -31,7 +38,6 @@ from millpond.protocol import (
     Request,
     RequestHeader,
     Response,
-    decode,
     encode_response,
     read_request_header,
 )
@@ -66,24 +72,6 @@ class ConnectionHost(Protocol):
     def count_response(self, api_key: int, seconds: float) -> None: ...
     def wait_for_memory(self, connection: "KafkaConnection") -> bool: ...
     def make_room(self) -> None: ...
-
-
-class ResponseSlot:
-    """One request in progress. A connection keeps its slots in request order and sends each response when all earlier
-    slots are done. `encoded` is None until the response is ready, and stays None if no response is sent. `must_finish`
-    is set for produces, which are never cancelled. `use` is what the request counts for quotas, if there are any."""
-
-    __slots__ = ("began", "bytes_held", "done", "encoded", "is_fetch", "must_finish", "task", "use")
-
-    def __init__(self, bytes_held: int, began: float) -> None:
-        self.began = began
-        self.encoded: Encoded | None = None
-        self.done = False
-        self.task: asyncio.Task[None] | None = None
-        self.bytes_held = bytes_held
-        self.must_finish = False
-        self.is_fetch = False
-        self.use: RequestUse | None = None
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -373,7 +361,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
             slot.use = RequestUse(len(frame))
         self._slots.append(slot)
         try:
-            header, handler, request = self._decode(slot, frame)
+            header, handler, position = self._read_header(slot, frame)
+            kind, version = handler.request, header.api_version
+            request = None
+            if version in kind.versions:
+                if slot.is_large:
+                    request = await decode_large(kind, version, frame, position)
+                else:
+                    request = decode_request(kind, version, frame, position)
+                if not slot.must_finish:  # only a produce keeps a reference to its frame
+                    self._release(slot)
             del frame
             await self._start(slot, header, handler, request)
         except BaseException:
@@ -381,11 +378,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             raise
         return True
 
-    def _decode(
-        self, slot: ResponseSlot, frame: bytearray
-    ) -> tuple[RequestHeader, RequestHandler, Request | None]:
-        """Decode the request; it is None if its version is not supported. Only a produce keeps a reference to
-        its frame."""
+    def _read_header(self, slot: ResponseSlot, frame: bytearray) -> tuple[RequestHeader, RequestHandler, int]:
+        """Returns also the position at which the request begins."""
         header, position = read_request_header(frame)
         if self._is_secured:
             self._authentication.admit(header.api_key)
@@ -394,15 +388,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             raise MalformedMessage(reason=f"unknown API key {header.api_key}")
         self._server.count_request(header.api_key)
         slot.must_finish = handler.request is ProduceRequest
-        if header.api_version not in handler.request.versions:
-            return header, handler, None
-        # Kafka ignores trailing bytes after a request, and librdkafka sends some: in its Metadata v13
-        # request for all topics the null array has four bytes instead of one.
-        request = decode(handler.request, header.api_version, frame, position, exact=False)
-        if not slot.must_finish:
-            self._server.add_held_bytes(-slot.bytes_held)
-            slot.bytes_held = 0
-        return header, handler, request
+        slot.is_large = len(frame) > LARGE_BYTES and not slot.must_finish
+        return header, handler, position
 
     async def _start(
         self, slot: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request | None
@@ -439,7 +426,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if handler.pipelined:
             slot.task = self._loop.create_task(self._finish_later(slot, header, result))
         else:
-            self._respond(slot, header, result)
+            self._respond(slot, header, result, await encode_large(header, result) if slot.is_large else None)
         if header.api_key in (HANDSHAKE_KEY, AUTHENTICATE_KEY):
             self._apply_authentication()
 
@@ -452,7 +439,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._charge(slot, header, None)
                 self._finish(slot)
             else:
-                self._respond(slot, header, response)
+                encoded = await encode_large(header, response) if slot.is_large else None
+                self._respond(slot, header, response, encoded)
         except asyncio.CancelledError:
             self._finish(slot)
             raise
@@ -467,23 +455,28 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.abort("a request failed")
             self._finish(slot)
 
-    def _respond(self, slot: ResponseSlot, header: RequestHeader, response: Response) -> None:
+    def _respond(
+        self, slot: ResponseSlot, header: RequestHeader, response: Response, encoded: Encoded | None = None
+    ) -> None:
         version = header.api_version
         if version not in response.versions:  # only ApiVersions responds to unknown versions
             version = 0
         if not self._is_lost:
-            slot.encoded = encode_response(response, version, header.correlation_id)
+            slot.encoded = encoded or encode_response(response, version, header.correlation_id)
             if slot.use is not None and self._charge(slot, header, response):
                 slot.encoded = encode_response(response, version, header.correlation_id)
             self._ready_bytes += slot.encoded.size
         self._server.count_response(header.api_key, self._loop.time() - slot.began)
         self._finish(slot)
 
+    def _release(self, slot: ResponseSlot) -> None:
+        self._server.add_held_bytes(-slot.bytes_held)
+        slot.bytes_held = 0
+
     def _finish(self, slot: ResponseSlot) -> None:
         slot.done = True
         slot.task = None
-        self._server.add_held_bytes(-slot.bytes_held)
-        slot.bytes_held = 0
+        self._release(slot)
         buffers, size = [], 0
         while self._slots and self._slots[0].done:
             released = self._slots.popleft()

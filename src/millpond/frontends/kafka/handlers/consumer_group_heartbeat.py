@@ -19,6 +19,7 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DESCRIBE_TOPIC, READ_GROUP
+from millpond.frontends.kafka.turns import Turns
 from millpond.groups import JOIN_EPOCH, ConsumerHeartbeat
 from millpond.model.errors import InvalidRequest, MillpondError
 from millpond.model.ids import TopicId, TopicPartition
@@ -53,7 +54,7 @@ async def _response(
         raise InvalidRequest(reason="the member id is empty")
     await call.ensure_known(DESCRIBE_TOPIC, names)
     response = await call.groups.consumer_heartbeat(
-        request.group_id, _heartbeat(call, request), lambda name: call.allows(DESCRIBE_TOPIC, name)
+        request.group_id, await _heartbeat(call, request), lambda name: call.allows(DESCRIBE_TOPIC, name)
     )
     return ConsumerGroupHeartbeatResponse(
         member_id=response.member_id,
@@ -63,7 +64,7 @@ async def _response(
     )
 
 
-def _heartbeat(call: KafkaCall, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
+async def _heartbeat(call: KafkaCall, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
     names, owned = request.subscribed_topic_names, request.topic_partitions
     return ConsumerHeartbeat(
         member_id=request.member_id,
@@ -76,15 +77,17 @@ def _heartbeat(call: KafkaCall, request: ConsumerGroupHeartbeatRequest) -> Consu
         topic_names=None if names is None else tuple(names),
         topic_regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
-        owned=None if owned is None else _owned(owned),
+        owned=None if owned is None else await _owned(owned),
         connection=call.authentication,
     )
 
 
-def _owned(topics: Sequence[HeartbeatTopicPartitions]) -> frozenset[TopicPartition]:
-    return frozenset(
-        TopicPartition(TopicId(topic.topic_id), number) for topic in topics for number in topic.partitions
-    )
+async def _owned(topics: Sequence[HeartbeatTopicPartitions]) -> frozenset[TopicPartition]:
+    found, turns = set[TopicPartition](), Turns()
+    for topic in topics:
+        async for number in turns.over(topic.partitions):
+            found.add(TopicPartition(TopicId(topic.topic_id), number))
+    return frozenset(found)
 
 
 def _assignment(partitions: Iterable[TopicPartition]) -> HeartbeatAssignment:

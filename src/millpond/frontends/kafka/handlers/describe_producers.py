@@ -64,7 +64,7 @@ def _served(call: KafkaCall, name: str, number: int) -> Asked:
     try:
         return call.log.partition(call.log.topics.partition(name, number)).topic_partition
     except MillpondError as error:
-        return error
+        return error.with_traceback(None)  # which would keep the frames of this call
 
 
 async def _find(call: KafkaCall, asked: set[TopicPartition]) -> FoundProducers | MillpondError:

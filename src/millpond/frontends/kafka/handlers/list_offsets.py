@@ -16,6 +16,7 @@ from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.internal_topics import find_internal
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DESCRIBE_TOPIC
+from millpond.frontends.kafka.turns import Turns
 from millpond.log import TimedOffset
 from millpond.model.errors import MillpondError, NotAuthorized, UnknownPartition
 from millpond.model.ids import TopicPartition
@@ -39,13 +40,14 @@ NONE = TimedOffset(offset=-1, timestamp=-1)
 async def list_offsets(call: KafkaCall, request: ListOffsetsRequest) -> ListOffsetsResponse:
     await call.ensure_known(DESCRIBE_TOPIC, (topic.name for topic in request.topics))
     committed = request.isolation_level == READ_COMMITTED
-    times = Counter(
-        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
-    )
+    turns, times = Turns(), Counter[tuple[str, int]]()
+    for topic in request.topics:
+        async for part in turns.over(topic.partitions):
+            times[topic.name, part.partition_index] += 1
     responses: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
         rows = responses.setdefault(topic.name, {})
-        for part in topic.partitions:
+        async for part in turns.over(topic.partitions):
             repeated = times[topic.name, part.partition_index] > 1
             rows[part.partition_index] = await _one(call, topic.name, part, committed, repeated)
     return ListOffsetsResponse(

@@ -16,6 +16,7 @@ from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import READ_GROUP, READ_TOPIC
+from millpond.frontends.kafka.turns import Turns
 from millpond.groups import CommitSender
 from millpond.model.errors import MillpondError, NotAuthorized, StaleMemberEpoch, UnknownGroup, UnknownTopic
 from millpond.protocol import ErrorCode
@@ -38,15 +39,17 @@ async def offset_commit(call: KafkaCall, request: OffsetCommitRequest) -> Offset
     try:
         call.require(READ_GROUP, request.group_id)
     except NotAuthorized as error:
-        return _response(request, repeat(code_of(error)))
-    asked = [each for topic in request.topics for each in _asked_of_topic(call, topic)]
+        return await _response(request, repeat(code_of(error)))
+    turns = Turns()
+    asked = [each for topic in request.topics for each in await _asked_of_topic(call, topic, turns)]
+    await turns.next()
     committed = iter(await _commit(call, request, [e for e in asked if isinstance(e, GroupOffset)]))
     codes = [next(committed) if isinstance(each, GroupOffset) else each for each in asked]
-    return _response(request, codes)
+    return await _response(request, codes)
 
 
-def _response(request: OffsetCommitRequest, codes: Iterable[ErrorCode]) -> OffsetCommitResponse:
-    following = iter(codes)
+async def _response(request: OffsetCommitRequest, codes: Iterable[ErrorCode]) -> OffsetCommitResponse:
+    following, turns = iter(codes), Turns()
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -56,7 +59,7 @@ def _response(request: OffsetCommitRequest, codes: Iterable[ErrorCode]) -> Offse
                     OffsetCommitResponsePartition(
                         partition_index=part.partition_index, error_code=next(following)
                     )
-                    for part in topic.partitions
+                    async for part in turns.over(topic.partitions)
                 ],
             )
             for topic in request.topics
@@ -64,12 +67,14 @@ def _response(request: OffsetCommitRequest, codes: Iterable[ErrorCode]) -> Offse
     )
 
 
-def _asked_of_topic(call: KafkaCall, topic: OffsetCommitRequestTopic) -> list[GroupOffset | ErrorCode]:
+async def _asked_of_topic(
+    call: KafkaCall, topic: OffsetCommitRequestTopic, turns: Turns
+) -> list[GroupOffset | ErrorCode]:
     try:
         call.require_topic(READ_TOPIC, topic.name, topic.topic_id, by_id=call.version >= BY_ID_SINCE)
     except NotAuthorized as error:
         return [code_of(error)] * len(topic.partitions)
-    return [_asked(call, topic, part) for part in topic.partitions]
+    return [_asked(call, topic, part) async for part in turns.over(topic.partitions)]
 
 
 def _asked(

@@ -18,6 +18,7 @@ from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
+from millpond.frontends.kafka.turns import Turns
 from millpond.groups import CommitSender, CommittedOffsets
 from millpond.model.errors import MillpondError, NotAuthorized, UnknownTopic
 from millpond.model.ids import TopicId, TopicPartition
@@ -65,7 +66,7 @@ async def _one_group(call: KafkaCall, request: OffsetFetchRequest) -> OffsetFetc
         return _refused(call, asked or [], _group_code(error))
     responses = [
         OffsetFetchResponseTopic(
-            name=each.name, partitions=_partitions(call, each, found, request.require_stable)
+            name=each.name, partitions=await _partitions(call, each, found, request.require_stable)
         )
         for each in (_all(call, found) if asked is None else asked)
     ]
@@ -97,7 +98,9 @@ async def _group(
     asked = _all(call, found) if group.topics is None else _asked(call, group)
     responses = [
         OffsetFetchResponseTopics(
-            name=each.name, topic_id=each.topic_id, partitions=_partitions(call, each, found, require_stable)
+            name=each.name,
+            topic_id=each.topic_id,
+            partitions=await _partitions(call, each, found, require_stable),
         )
         for each in asked
     ]
@@ -146,7 +149,7 @@ def _all(call: KafkaCall, found: CommittedOffsets) -> list[RequestedTopic]:
     return asked
 
 
-def _partitions(
+async def _partitions(
     call: KafkaCall, asked: RequestedTopic, found: CommittedOffsets, require_stable: bool
 ) -> list[OffsetFetchResponsePartition]:
     by_id = call.version >= BY_ID_SINCE
@@ -157,8 +160,11 @@ def _partitions(
     if asked.known_id is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.NONE
         return [_without_offset(number, code) for number in asked.partitions]
-    topic_id = asked.known_id
-    return [_partition(TopicPartition(topic_id, n), found, require_stable) for n in asked.partitions]
+    topic_id, turns = asked.known_id, Turns()
+    return [
+        _partition(TopicPartition(topic_id, number), found, require_stable)
+        async for number in turns.over(asked.partitions)
+    ]
 
 
 def _partition(
