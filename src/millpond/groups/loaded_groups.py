@@ -100,6 +100,9 @@ class LoadedGroups:
         """Send a consumer group an event. Returns when everything that its response rests on is saved."""
         try:
             response = event()
+        except MillpondError:
+            self._evict(loaded)  # it may have been added for this request
+            raise
         finally:  # an error, too, may begin a time limit
             self.perform_effects(loaded)
         await loaded.changes.wait()
@@ -192,6 +195,12 @@ class LoadedGroups:
         loaded.group.kill()
         self.perform_effects(loaded)
 
+    def _evict(self, loaded: LoadedGroup) -> None:
+        group_id = loaded.ownership.group_id
+        if self._groups.get(group_id) is loaded and loaded.group.is_idle() and not loaded.is_saving:
+            del self._groups[group_id]
+            self._deadlines.clear(group_id)
+
     def drop_lost(self) -> None:
         """Drop groups that another broker coordinates now, so that their callers do not wait for a response in vain."""
         for loaded in self:
@@ -200,10 +209,8 @@ class LoadedGroups:
 
     def evict_idle(self) -> None:
         """Remove groups from memory that can be loaded again on the next request."""
-        for group_id, loaded in list(self._groups.items()):
-            if loaded.group.is_idle() and not loaded.is_saving:
-                del self._groups[group_id]
-                self._deadlines.clear(group_id)
+        for loaded in self:
+            self._evict(loaded)
 
     # -- time -------------------------------------------------------------------------------------------------
 

@@ -105,9 +105,8 @@ class GroupStore:
                     group_id, changes.epoch, CONSUMER, state, NO_MEMBERS, now_ms, groups.CONSUMER, text
                 )
                 groups.save(tx, row)
-            if (
-                changes.complete
-            ):  # the group was a classic one, which is not saved yet, and a former one of this kind
+            # Members of a former group of this kind may still be stored, if a classic one followed it unsaved.
+            if changes.complete:
                 groups.remove_members(tx, group_id)
             groups.save_members(tx, group_id, changes.members)
 

@@ -324,6 +324,15 @@ async def test_a_refused_member_leaves_a_classic_group_as_it_is(stage, consumer)
     assert type_in(stage) == ["classic"]
 
 
+async def test_refused_joins_leave_no_groups_in_memory(stage, consumer):
+    await stage.topic()
+    for number in range(10):
+        with pytest.raises(InvalidRequest):
+            await consumer("new", group_id=f"group-{number}", instance_id="").join()
+    assert list(stage.groups._loaded_groups) == []
+    assert await stage.groups.list_groups() == []
+
+
 async def test_the_migration_policy_may_forbid_an_upgrade(start):
     limits = GroupLimits(initial_rebalance_delay_ms=3_000, consumer_migration_policy=MigrationPolicy.DISABLED)
     stage = await start(limits=limits)

@@ -1,7 +1,8 @@
 """The topics that the members of a group subscribe to together: by name, and by regular expressions.
 
 Regular expressions are matched with all topic names when they are new, and again when the topics have changed, no more
-often than `regex_resolution_every_ms`. What a member may not describe, its regular expressions do not match.
+often than `regex_resolution_every_ms`, and not all in one heartbeat if there are many names. What a member may not
+describe, its regular expressions do not match.
 """
 
 from collections import Counter
@@ -40,6 +41,8 @@ class GroupSubscriptions:
         self._names_changed = True
         self._matched_topics: Topics | None = None
         self._matched_at_ms: int | None = None
+        self._stale: list[str] = []
+        """Regular expressions that have not been matched again since then."""
 
     def check_regex(self, regex: str) -> None:
         """Raises `InvalidRegularExpression` unless a member may subscribe to it."""
@@ -101,16 +104,24 @@ class GroupSubscriptions:
         return changed
 
     def _unresolved(self, topics: Topics, now_ms: int) -> list[str]:
-        """New regular expressions; all of them if the topics have changed, or the rights of members may have."""
-        if not self._regexes:
-            return []
-        age_ms = None if self._matched_at_ms is None else now_ms - self._matched_at_ms
+        """New regular expressions, and some of those that are to be matched again."""
+        if not self._stale and self._is_due(topics, now_ms):
+            self._matched_topics, self._matched_at_ms = topics, now_ms
+            self._stale = list(self._regexes)
+        new = [each for each in self._regexes if each not in self.resolved]
+        if not self._stale:
+            return new
+        count = max(1, self._limits.regex_matches_max // max(1, len(tuple(topics.names()))))
+        again, self._stale = self._stale[:count], self._stale[count:]
+        return list(dict.fromkeys([*new, *(each for each in again if each in self._regexes)]))
+
+    def _is_due(self, topics: Topics, now_ms: int) -> bool:
+        """Whether all are to be matched again: the topics have changed, or the rights of members may have."""
+        if self._matched_at_ms is None or not self._regexes:
+            return bool(self._regexes)
         has_new_topics = topics is not self._matched_topics
         every_ms = self._limits.regex_resolution_every_ms if has_new_topics else self._limits.regex_refresh_ms
-        if age_ms is not None and age_ms < every_ms:
-            return [each for each in self._regexes if each not in self.resolved]
-        self._matched_topics, self._matched_at_ms = topics, now_ms
-        return list(self._regexes)
+        return now_ms - self._matched_at_ms >= every_ms
 
     def _matching(self, regex: str, topics: Topics) -> frozenset[str]:
         if regex not in self._compiled:
