@@ -88,7 +88,8 @@ class GroupListing:
 
 
 def new_member_id(name: str) -> str:
-    return f"{name}-{uuid.uuid4()}"
+    """Without NUL, which PostgreSQL cannot store: the save of a group fails for all of its members."""
+    return f"{name.replace(chr(0), '')}-{uuid.uuid4()}"
 
 
 def _default_config(_: str) -> GroupConfig:

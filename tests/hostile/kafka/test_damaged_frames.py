@@ -1,16 +1,17 @@
-"""What real clients sent, with damage: the broker answers or closes, and nothing else happens."""
+"""What real clients sent, and what they might, with damage: the broker answers or closes, and nothing else happens."""
 
 import struct
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.hostile.kafka import corpus
+from tests.hostile.kafka import composed, corpus
 from tests.hostile.kafka.siege import framed
 
 from millpond.frontends.kafka.registry import HANDLERS
 
 FRAMES = corpus.load()
+ALL = {**composed.load(), **FRAMES}
 INTEGERS = (0, 1, -1, 2**31 - 1, -(2**31), 1 << 20)
 WAITING_KEYS = {1, 11, 14}
 """Fetch, JoinGroup and SyncGroup may rightly wait longer than a test does."""
@@ -35,6 +36,14 @@ def test_what_real_clients_sent_is_answered(attacked_broker):
                 assert client.receive()[:4] == frame[4:8], HANDLERS[key].request.__name__
                 answered += 1
         assert answered > 30
+
+
+def test_what_clients_might_send_is_answered(attacked_broker):
+    with attacked_broker("composed requests") as siege:
+        for (key, _), frame in composed.load().items():
+            with siege.attacker() as client:
+                client.send(framed(frame))
+                assert client.receive()[:4] == frame[4:8], HANDLERS[key].request.__name__
 
 
 # -- damage --------------------------------------------------------------------------------------------------------
@@ -79,7 +88,7 @@ def remove(frame, place, value):
 
 def splice(frame, place, value):
     """The end of another request."""
-    other = sorted(FRAMES.items())[value % len(FRAMES)][1]
+    other = sorted(ALL.items())[value % len(ALL)][1]
     return frame[: at(frame, place)] + other[at(other, place) :]
 
 
@@ -95,11 +104,11 @@ def change_version(frame, place, value):
 
 DAMAGES = [flip, cut, extend, overwrite, insert, remove, splice, change_key, change_version]
 damage = st.tuples(st.sampled_from(DAMAGES), places, st.integers(0, 2**32 - 1))
-damaged = st.tuples(st.sampled_from(sorted(FRAMES)), st.lists(damage, min_size=1, max_size=3))
+damaged = st.tuples(st.sampled_from(sorted(ALL)), st.lists(damage, min_size=1, max_size=3))
 
 
 def apply(key, damages):
-    frame = bytearray(FRAMES[key])
+    frame = bytearray(ALL[key])
     for change, place, value in damages:
         if len(frame) >= 4:
             frame = change(frame, place, value)

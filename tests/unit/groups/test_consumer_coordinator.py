@@ -17,6 +17,7 @@ from millpond.groups import (
     SyncRequest,
 )
 from millpond.groups.consumer_protocol import write_assignment
+from millpond.groups.coordinator import new_member_id
 from millpond.model.errors import (
     CatalogUnavailable,
     GroupInUse,
@@ -232,6 +233,10 @@ async def test_an_expired_session_frees_partitions_and_is_saved(stage, consumer)
     assert len(bob.owned) == 2
     with pytest.raises(UnknownMember):
         await alice.beat()
+
+
+def test_a_member_id_can_be_stored_whatever_its_client_is_called():
+    assert new_member_id("a\0b").startswith("ab-")
 
 
 # -- other coordinators ----------------------------------------------------------------------------------------

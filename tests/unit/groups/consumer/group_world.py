@@ -352,7 +352,7 @@ def check_restored(group, stored, now):
         assert getattr(other, name) == getattr(ours, name), name
     assert +other._assignors == +ours._assignors
     assert all(other.target(member_id) == ours.target(member_id) for member_id in ours.members)
-    assert other.targets.keys() <= ours.members.keys()
+    assert ours.targets.keys() <= ours.members.keys()
     assert other.subscriptions.resolved == ours.subscriptions.resolved
     assert other.subscriptions.fingerprint == ours.subscriptions.fingerprint
     assert other.subscriptions.names() == ours.subscriptions.names()

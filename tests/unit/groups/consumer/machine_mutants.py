@@ -99,6 +99,7 @@ RECONCILIATION = (
         "what is unsubscribed stays in the target",
         "wanted = self._subscribed(self.target)",
         "wanted = self.target",
+        equivalent=True,  # a heartbeat that unsubscribes computes the target first
     ),
     _reconciliation(
         "what is kept is had since the new epoch",
