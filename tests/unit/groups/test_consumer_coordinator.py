@@ -310,6 +310,17 @@ async def test_a_group_is_upgraded_by_the_first_member_of_the_consumer_protocol(
     ]
 
 
+async def test_a_classic_member_that_does_not_join_again_in_time_is_removed(stage, consumer):
+    await stage.topic()
+    old, new = stage.client("old", session_timeout_ms=40_000, rebalance_timeout_ms=20_000), consumer("new")
+    await form(stage, old)
+    await new.join()
+    with pytest.raises(RebalanceInProgress):
+        await old.heartbeat()
+    stage.advance_time(20_000)
+    assert list(stage.group().state.members) == ["new"]
+
+
 async def test_members_that_wait_for_a_generation_are_told_to_join_again(stage, consumer):
     await stage.topic()
     joining = asyncio.create_task(stage.client("old").join())
