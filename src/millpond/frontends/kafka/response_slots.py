@@ -16,7 +16,17 @@ class ResponseSlot:
     slots are done. `encoded` is None until the response is ready, and stays None if no response is sent. `must_finish`
     is set for produces, which are never cancelled. `use` is what the request counts for quotas, if there are any."""
 
-    __slots__ = ("began", "bytes_held", "done", "encoded", "is_fetch", "is_large", "must_finish", "task", "use")
+    __slots__ = (
+        "began",
+        "bytes_held",
+        "done",
+        "encoded",
+        "is_fetch",
+        "is_large",
+        "must_finish",
+        "task",
+        "use",
+    )
 
     def __init__(self, bytes_held: int, began: float) -> None:
         self.began = began
