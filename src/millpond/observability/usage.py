@@ -1,7 +1,7 @@
 """Metrics of topics and their readers, made from the usage that was read last.
 
 Their labels are names that clients chose. So each metric names at most `LABELS_MAX` of them, those with the largest
-values; the label `__other__` has the sum of the rest.
+values; the label `(other)` has the sum of the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,8 @@ from prometheus_client.registry import Collector
 from millpond.model.usage import ReaderLag, Usage
 
 LABELS_MAX: Final = 500
-OTHER: Final = "__other__"
+OTHER: Final = "(other)"
+"""No topic can have this name."""
 Labels = tuple[str, ...]
 
 

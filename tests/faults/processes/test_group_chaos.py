@@ -24,7 +24,7 @@ from tests.faults.processes.harness import Brokers
 
 ROUNDS, CHANGES_AT_ONCE_MAX = 6, 4
 BROKER_EVERY = 3
-"""One broker is struck in so many rounds of changes."""
+"""Rounds of changes from one fault of a broker to the next."""
 LONG_SECONDS = float(os.environ.get("MILLPOND_CHAOS_SECONDS", "180"))
 WAIT_SHARE = 0.7
 """In this share of rounds the group settles before the next changes."""
