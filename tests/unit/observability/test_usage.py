@@ -29,9 +29,7 @@ def test_the_largest_are_named_and_the_rest_is_one_sum():
     lags = [ReaderLag(f"g{number:04}", "t", number) for number in range(LABELS_MAX + 3)]
     found = exposed(Usage([], [], lags))
     assert len(found) == LABELS_MAX + 1
-    assert (
-        found['millpond_subscription_lag{subscription="(other)",topic="(other)"}'] == "3.0"
-    )  # 0 + 1 + 2
+    assert found['millpond_subscription_lag{subscription="(other)",topic="(other)"}'] == "3.0"  # 0 + 1 + 2
     assert 'millpond_subscription_lag{subscription="g0002",topic="t"}' not in found
     assert found['millpond_subscription_lag{subscription="g0003",topic="t"}'] == "3.0"
 

@@ -3,6 +3,7 @@ protocol joins, and back when the last of those has gone. Offsets and members st
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from millpond.groups.classic.members import GroupMember
 from millpond.groups.classic.snapshot import Snapshot
@@ -20,6 +21,10 @@ from millpond.groups.consumer_protocol import (
 from millpond.groups.limits import GroupLimits
 from millpond.model.errors import UnknownGroup
 from millpond.model.ids import TopicPartition
+
+COOPERATIVE_STICKY: Final = "cooperative-sticky"
+"""librdkafka adds data to the assignments of this assignor, which no client reads: only that of custom assignors would
+be lost. Kafka refuses it, and librdkafka's new members end with an error then."""
 
 
 def upgraded_state(classic: ClassicGroupState, topics: Topics, limits: GroupLimits) -> ConsumerGroupState:
@@ -73,7 +78,7 @@ def _upgraded(member: GroupMember, classic: ClassicGroupState, topics: Topics) -
     assignment = read_assignment(member.assignment)
     if metadata is None or assignment is None:
         raise _refused(classic.group_id, f"what member {member.member_id!r} has stored cannot be read")
-    if assignment.has_user_data:
+    if assignment.has_user_data and classic.protocol != COOPERATIVE_STICKY:
         raise _refused(classic.group_id, "its assignor adds data of its own to assignments")
     since = classic.generation
     return ConsumerMember(

@@ -8,7 +8,7 @@ may be lost, and librdkafka does not say so.
 
 A member of a group that does not exist, or uses the classic protocol by now, gets UNKNOWN_MEMBER_ID and joins again.
 Kafka has GROUP_ID_NOT_FOUND there, with which its clients fail; here only a join gets it, if the group cannot change
-to the consumer protocol.
+to the consumer protocol. One of librdkafka's members with `cooperative-sticky` can, which Kafka refuses.
 """
 
 from collections import defaultdict
