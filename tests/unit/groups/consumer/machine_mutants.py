@@ -447,6 +447,17 @@ SAVING = (
 MUTANTS = (*RECONCILIATION, *STATE, *GROUP, *SUBSCRIPTIONS, *MIGRATION, *STORED, *SAVING)
 
 
+def _tested(root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+
+
 def found(mutant: Mutant) -> str | None:
     """How the tests fail; None if they pass."""
     with tempfile.TemporaryDirectory(prefix="millpond-groups-") as folder:
@@ -455,14 +466,10 @@ def found(mutant: Mutant) -> str | None:
             shutil.copytree(ROOT / each, root / each, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copyfile(ROOT / "pyproject.toml", root / "pyproject.toml")
         mutant.apply(root)
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS],
-            cwd=root,
-            env={**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-        )
+        try:
+            done = _tested(root)
+        except subprocess.TimeoutExpired:
+            return "a test does not end"
     assert done.returncode in (0, FAILED), done.stdout + done.stderr
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     return failed[0].split(" - ")[0].rpartition("::")[2] if failed else None
