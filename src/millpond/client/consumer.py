@@ -309,9 +309,8 @@ class AsyncConsumer:
             await self._follow_assignment()
 
     async def _follow_assignment(self) -> None:
-        """Messages that were returned count as processed here, so that revoked partitions can be given up."""
+        """To be called when the positions are saved: revoked partitions are given up."""
         if self._member is not None and self._member.must_follow(self._readers):
-            await self._save_unless_lost()
             await self._member.follow(self._readers)
 
     # -- fetching ---------------------------------------------------------------------------------------------
@@ -330,7 +329,9 @@ class AsyncConsumer:
             refresh_at = min(each.refresh_at for each in self._readers)
             round_s = min(wait_until - loop.time(), refresh_at - loop.time(), ROUND_S_MAX)
             failures = await self._poll_all_owners(max(0.0, round_s), bytes_max)
-            if self._has_news and not self._has_lost_partitions:
+            if self._has_lost_partitions:
+                continue  # drops what was fetched, and joins again
+            if self._has_news:
                 await self._postpone(failures)
                 return
             if not failures and loop.time() >= wait_until:

@@ -46,8 +46,7 @@ class GroupMembership:
         return self._membership.is_joined
 
     def must_follow(self, readers: Sequence[TopicReader]) -> bool:
-        """To be asked in every round of a poll: it shows that the application is alive. If so, the poll keeps its
-        positions and calls `follow`."""
+        """To be asked in every round of a poll: it shows that the application is alive."""
         self._polled_at = asyncio.get_running_loop().time()
         self.changed.clear()
         membership = self._membership
@@ -55,7 +54,8 @@ class GroupMembership:
         return self._failure is not None or not is_settled or any(each.is_outdated for each in readers)
 
     async def follow(self, readers: Sequence[TopicReader]) -> None:
-        """Join if need be, give up what is revoked, report that at once, and take over what is added."""
+        """Join if need be, give up what is revoked, report that at once, and take over what is added. The positions of
+        processed messages are committed before."""
         self._raise_failure()
         while self._give_up(readers) or not self.is_joined:
             try:

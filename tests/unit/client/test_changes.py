@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from millpond import Consumer, Producer
+from millpond.client import group_membership
 from millpond.client import topic_producer as producing
 from millpond.client import topic_reader as consuming
 from millpond.model.errors import RecordTooLarge, TopicReplaced, UnknownPartition, UnknownTopic
@@ -18,6 +19,12 @@ KEYS = [b"%d" % number for number in range(40)]
 
 def values(polled):
     return [message.value for message in polled.messages]
+
+
+@pytest.fixture(autouse=True)
+def no_heartbeats_between_polls(monkeypatch):
+    """A member finds changes in its polls."""
+    monkeypatch.setattr(group_membership, "HEARTBEAT_S", 1_000.0)
 
 
 @pytest.fixture

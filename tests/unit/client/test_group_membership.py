@@ -6,7 +6,8 @@ import confluent_kafka
 import pytest
 from tests.unit.client.conftest import Setting
 
-from millpond.client import group_membership
+from millpond.client import consumer as consumer_module
+from millpond.client import group_membership, topic_reader
 from millpond.client.membership_state import REBALANCE_TIMEOUT_S
 from millpond.groups import LeaveRequest
 from millpond.model.errors import (
@@ -16,6 +17,7 @@ from millpond.model.errors import (
     Stopping,
     TopicReplaced,
     UnknownPartition,
+    UnknownTopic,
 )
 from millpond.testing import SimulatedClock, running_broker
 
@@ -109,6 +111,28 @@ async def test_a_member_that_waits_for_messages_gives_up_what_another_one_gets(s
         [other, *_] = set(range(PARTITIONS)) - mine
         await setting.produce("t", b"x", partition=other)
         assert values(await waiting) == [b"x"]
+
+
+async def test_a_change_of_the_assignment_ends_the_wait_of_a_poll(setting, topic, monkeypatch):
+    monkeypatch.setattr(consumer_module, "ROUND_S_MAX", 1e5)
+    monkeypatch.setattr(topic_reader, "METADATA_REFRESH_S", 1e5)
+    async with setting.consumer(topic, group="g") as first, setting.consumer(topic, group="g") as second:
+        await first.poll()
+        waiting = [asyncio.ensure_future(each.poll(wait=1e5)) for each in (first, second)]
+        async with asyncio.timeout(LONGEST_S):
+            while [len(each) for each in partitions(first, second)] != [2, 2]:
+                await asyncio.sleep(0.01)
+        for partition in range(PARTITIONS):
+            await setting.produce("t", b"x", partition=partition)
+        await asyncio.gather(*waiting)
+
+
+async def test_a_share_of_one_partition_has_a_position_by_partition(setting):
+    await setting.create("t", 2)
+    async with setting.consumer("t", group="g") as first, setting.consumer("t", group="g") as second:
+        await until(lambda: len(first.assignment["t"]) == len(second.assignment["t"]) == 1, first, second)
+        [number] = first.assignment["t"]
+        assert first.read_from == {number: 1}, "a number would be a position in every partition"
 
 
 async def test_a_member_without_partitions_waits_for_some(setting):
@@ -264,6 +288,26 @@ async def test_a_poll_that_waits_joins_again_when_its_member_is_lost(setting):
         assert values(await waiting) == [b"b"]
 
 
+async def test_messages_that_arrive_after_a_loss_are_not_returned(setting, monkeypatch):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="g") as consumer:
+        await consumer.positions()
+        [reader] = consumer._readers
+        poll_owner, polls = reader.poll_owner, []
+
+        async def lose_once(*arguments):
+            polls.append(await poll_owner(*arguments))
+            if len(polls) == 1:
+                await remove(setting, consumer)
+                await consumer._member._send_heartbeat()
+            return polls[-1]
+
+        monkeypatch.setattr(reader, "poll_owner", lose_once)
+        assert values(await consumer.poll()) == [b"a"]
+        assert len(polls) == 2, "after it has joined again"
+        await consumer.commit()
+
+
 async def test_closing_after_a_loss_is_no_error(setting):
     await setting.produce("t", b"a")
     async with setting.consumer("t", group="g") as consumer:
@@ -335,6 +379,17 @@ async def test_a_closed_consumer_is_no_member(setting):
 
 
 # -- topics ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_poll_that_gives_up_a_deleted_topic_reports_it(setting):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="g") as consumer, setting.admin() as admin:
+        await consumer.poll()
+        await admin.delete_topic("t")
+        await consumer._member._send_heartbeat()
+        with pytest.raises(UnknownTopic):
+            await consumer.poll()
+        assert consumer.assignment == {"t": []}
 
 
 async def test_a_strict_member_reports_a_topic_that_was_created_again_until_it_seeks(setting):
