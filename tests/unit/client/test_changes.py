@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from millpond import Consumer, Producer
-from millpond.client import group_membership
 from millpond.client import topic_producer as producing
 from millpond.client import topic_reader as consuming
+from millpond.client.group_membership import GroupMembership
 from millpond.model.errors import RecordTooLarge, TopicReplaced, UnknownPartition, UnknownTopic
 from millpond.model.partitioning import partition_of
 
@@ -24,7 +24,11 @@ def values(polled):
 @pytest.fixture(autouse=True)
 def no_heartbeats_between_polls(monkeypatch):
     """A member finds changes in its polls."""
-    monkeypatch.setattr(group_membership, "HEARTBEAT_S", 1_000.0)
+
+    async def nothing(_):
+        pass
+
+    monkeypatch.setattr(GroupMembership, "_try_heartbeat", nothing)
 
 
 @pytest.fixture
