@@ -350,7 +350,7 @@ class AsyncConsumer:
 
     async def _refresh(self) -> None:
         """Learn what has changed of topics and the assignment. A topic whose last partition was given up may be
-        deleted, which only its metadata shows; and a topic that has changed is assigned anew."""
+        deleted, which only its metadata shows; and a topic that has changed gets another assignment."""
         await self._follow_assignment()
         while any(each.is_refresh_due for each in self._readers):
             for each in self._readers:
