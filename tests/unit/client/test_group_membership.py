@@ -198,7 +198,7 @@ async def test_a_poll_commits_before_it_gives_up(setting, topic):
     async with setting.consumer(topic, group="g") as first, setting.consumer(topic, group="g") as second:
         assert len(values(await first.poll())) == 40
         await second.poll()
-        assert await positions_kept(setting) == dict.fromkeys(range(PARTITIONS)), "nothing was processed yet"
+        assert set((await positions_kept(setting)).values()) == {None}, "nothing was processed yet"
         await first.poll()
         assert await shared(first, second) == []
         assert await positions_kept(setting) == dict.fromkeys(range(PARTITIONS), 11)
