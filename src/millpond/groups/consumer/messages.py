@@ -130,9 +130,7 @@ class GroupChanges:
     complete: bool = False
 
     def followed_by(self, later: "GroupChanges") -> "GroupChanges":
-        """Both as one."""
-        if later.complete:
-            return later
+        """Both as one. Only the first changes of a group are complete."""
         state = self.state if later.state is None else later.state
         members = {**self.members, **later.members}
         return GroupChanges(later.epoch, later.is_empty, state, members, self.complete)

@@ -395,11 +395,6 @@ SAVING = (
         "state = self.state if later.state is None else later.state",
         "state = later.state",
     ),
-    _messages(
-        "former members come back when changes are joined",
-        "        if later.complete:\n            return later\n",
-        "",
-    ),
     _messages("joined changes are never complete", "members, self.complete)", "members)"),
     _loaded(
         "a response does not wait for the changes of others",
