@@ -175,7 +175,12 @@ GROUP = (
         "lost_response = epoch < member.epoch and epoch == member.previous_epoch",
         "lost_response = epoch < member.epoch",
     ),
-    _group("a repeated request may own anything", " or not owned <= member.assigned.keys()", ""),
+    _group("a repeated request may own anything", " and owned <= member.assigned.keys()", ""),
+    _group(
+        "a repeated request needs no new connection",
+        "owned is None and state.is_connected_again(member.member_id, request.connection)",
+        "owned is None",
+    ),
     _group(
         "a paused member has no session",
         "state.put(replace(member, epoch=PAUSE_EPOCH, pending={}))",
