@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from millpond.client.coordinator_calls import CoordinatorCalls
-from millpond.client.membership_state import LOST, REBALANCE_TIMEOUT_S, AssignedPartition, MembershipState
+from millpond.client.membership_state import LOST, REBALANCE_TIMEOUT_S, MembershipState
 from millpond.client.topic_reader import TopicReader
 from millpond.model.errors import MillpondError, Stopping, UnknownGroup, UnknownMember
 from millpond.stubs import admin_pb2
@@ -108,13 +108,17 @@ class GroupMembership:
         return must_report
 
     async def _take_over(self, reader: TopicReader) -> None:
-        added = frozenset(each for each in self._membership.added if each.topic == reader.topic)
-        for topic_id in {each.topic_id for each in added}:
-            numbers = frozenset(each.partition for each in added if each.topic_id == topic_id)
-            if await reader.take_over(topic_id, numbers):
-                self._membership.take_over(
-                    frozenset(AssignedPartition(reader.topic, topic_id, number) for number in numbers)
-                )
+        """Heartbeats that overlap this report the partitions as owned, and may revoke them again."""
+        membership = self._membership
+        for topic_id in {each.topic_id for each in membership.added if each.topic == reader.topic}:
+            added = frozenset(each for each in membership.added if each.topic_id == topic_id)
+            is_read = False
+            membership.take_over(added)
+            try:
+                is_read = await reader.take_over(topic_id, frozenset(each.partition for each in added))
+            finally:
+                if not is_read:
+                    membership.undo_take_over(added)
 
     async def _send_heartbeat(self) -> None:
         async with self._heartbeat_lock:

@@ -2,7 +2,8 @@
 next heartbeat says.
 
 The coordinator assigns, and the consumer follows in its polls: it gives up what it owns and is not assigned any more,
-and takes over what is new. The coordinator gives a partition to another member only after a heartbeat without it.
+and takes over what is new. The coordinator gives a partition to another member after a heartbeat without it, so a
+heartbeat leaves out only what is not read and will not be read: it has what is owned, and what is assigned.
 """
 
 from collections import defaultdict
@@ -32,7 +33,8 @@ NOTHING: Final[PartitionSet] = frozenset()
 
 
 class MembershipState:
-    """`epoch` is 0 while the consumer is no member. `assigned` is what it may own, and `owned` what it reads."""
+    """`epoch` is 0 while the consumer is no member. `assigned` is what it may own, and `owned` what it reads
+    or is about to read."""
 
     def __init__(self, group: str, topics: Iterable[str], member_id: str) -> None:
         self.group = group
@@ -65,7 +67,7 @@ class MembershipState:
             member_epoch=self.epoch,
             topics=self._topics,
             rebalance_timeout_ms=int(REBALANCE_TIMEOUT_S * 1000),
-            owned=_assignment(self.owned),
+            owned=_assignment(self.owned | self.assigned),
             client_id=CLIENT_ID,
         )
 
@@ -89,8 +91,12 @@ class MembershipState:
         self.owned &= self.assigned
 
     def take_over(self, partitions: PartitionSet) -> None:
-        """These are read from now on."""
+        """Of what is added, before anything of it is read. If it is revoked from now on, it has to be given up."""
         self.owned |= partitions
+
+    def undo_take_over(self, partitions: PartitionSet) -> None:
+        """These are not read after all."""
+        self.owned -= partitions
 
     def end(self) -> None:
         """The membership was lost, or left: everything that it owned is revoked."""

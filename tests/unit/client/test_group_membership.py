@@ -1,6 +1,7 @@
 """Members of groups: consumers of this library share partitions, beside each other and beside Kafka's."""
 
 import asyncio
+from collections import Counter
 
 import confluent_kafka
 import pytest
@@ -8,7 +9,7 @@ from tests.unit.client.conftest import Setting
 
 from millpond.client import consumer as consumer_module
 from millpond.client import group_membership, topic_reader
-from millpond.client.membership_state import REBALANCE_TIMEOUT_S
+from millpond.client.membership_state import REBALANCE_TIMEOUT_S, MembershipState
 from millpond.groups import LeaveRequest
 from millpond.model.errors import (
     GroupError,
@@ -16,6 +17,7 @@ from millpond.model.errors import (
     InvalidRequest,
     Stopping,
     TopicReplaced,
+    Unavailable,
     UnknownPartition,
     UnknownTopic,
 )
@@ -176,6 +178,79 @@ async def test_partitions_that_are_added_are_read_from_their_first_message_on(se
         await setting.produce("t", b"new", partition=PARTITIONS)
         loop_time.advance(5)
         assert values(await consumer.poll(wait=LONGEST_S)) == [b"new"]
+
+
+# -- heartbeats beside polls -----------------------------------------------------------------------------------------
+
+
+class Held:
+    """Calls of a method that end when they may."""
+
+    def __init__(self, monkeypatch, target, name):
+        self.began, self.may_end = asyncio.Event(), asyncio.Event()
+        method = getattr(target, name)
+
+        async def hold(*arguments):
+            found = await method(*arguments)
+            self.began.set()
+            await self.may_end.wait()
+            return found
+
+        monkeypatch.setattr(target, name, hold)
+
+
+@pytest.fixture
+def heartbeats(monkeypatch):
+    """How many responses each member has received, by its id."""
+    found = Counter()
+    accept = MembershipState.accept
+
+    def counted(self, *arguments):
+        accept(self, *arguments)
+        found[self.member_id] += 1
+
+    monkeypatch.setattr(MembershipState, "accept", counted)
+    return found
+
+
+async def test_what_is_revoked_while_it_is_taken_over_stays_with_its_member(
+    setting, topic, monkeypatch, heartbeats
+):
+    await fill(setting, 0, 40)
+    async with setting.consumer(topic, group="g") as first, setting.consumer(topic, group="g") as second:
+        held = Held(monkeypatch, first._readers[0], "take_over")
+        polling = asyncio.ensure_future(first.poll())
+        await held.began.wait()
+        state = first._member._membership
+        read = await until(lambda: len(state.assigned) == PARTITIONS / 2, second)
+        later = heartbeats[state.member_id] + 3
+        read += await until(lambda: heartbeats[state.member_id] > later, second)
+        assert (read, partitions(second)) == ([], [set()]), "the first one could read them at any moment"
+        held.may_end.set()
+        read = [int(each) for each in values(await polling)]
+        read += await drain(40 - len(read), first, second)
+        assert sorted(read) == list(range(40))
+        await shared(first, second)
+    assert await positions_kept(setting) == dict.fromkeys(range(PARTITIONS), 11)
+
+
+async def test_a_take_over_that_fails_is_tried_again_and_revoked_meanwhile(setting, topic, monkeypatch):
+    await fill(setting, 0, 8)
+    async with setting.consumer(topic, group="g") as first, setting.consumer(topic, group="g") as second:
+        reader, state = first._readers[0], first._member._membership
+        with monkeypatch.context() as patched:
+
+            async def fail(*_):
+                raise Unavailable(reason="away")
+
+            patched.setattr(reader, "take_over", fail)
+            with pytest.raises(Unavailable):
+                await first.poll()
+            assert (len(state.assigned), len(state.owned)) == (PARTITIONS, 0)
+            read = await until(lambda: second.assignment["t"], second)
+        read = [int(each) for each in read]
+        read += await drain(8 - len(read), first, second)
+        assert sorted(read) == list(range(8))
 
 
 # -- positions -------------------------------------------------------------------------------------------------------

@@ -42,12 +42,31 @@ def test_a_join_owns_nothing_and_describes_the_member(membership):
     assert not request.owned.topics
 
 
-def test_what_is_assigned_is_owned_when_it_was_taken_over(membership):
+def test_what_is_assigned_is_reported_before_it_was_taken_over(membership):
+    """A heartbeat without it would say that it is not read, and it may be read before the response."""
     membership.accept(membership.heartbeat(), response(1, parts(0, 1)))
     assert (membership.is_joined, membership.added, membership.owned) == (True, parts(0, 1), NOTHING)
-    assert owned(membership.heartbeat()) == set()
+    assert owned(membership.heartbeat()) == {("id", 0), ("id", 1)}
     membership.take_over(parts(1))
-    assert (membership.added, owned(membership.heartbeat())) == (parts(0), {("id", 1)})
+    assert (membership.added, membership.owned) == (parts(0), parts(1))
+    assert owned(membership.heartbeat()) == {("id", 0), ("id", 1)}
+
+
+def test_what_was_never_taken_over_is_given_up_at_once(membership):
+    joined(membership, 0)
+    membership.accept(membership.heartbeat(), response(2, parts(0, 1)))
+    membership.accept(membership.heartbeat(), response(2, parts(0)))
+    assert (membership.revoked, owned(membership.heartbeat())) == (NOTHING, {("id", 0)})
+
+
+def test_what_is_revoked_while_it_is_taken_over_is_reported_until_that_is_undone(membership):
+    membership.accept(membership.heartbeat(), response(1, parts(0, 1)))
+    membership.take_over(parts(0, 1))
+    membership.accept(membership.heartbeat(), response(1, parts(0)))
+    assert (membership.revoked, owned(membership.heartbeat())) == (parts(1), {("id", 0), ("id", 1)})
+    membership.undo_take_over(parts(0, 1))
+    assert (membership.added, membership.revoked) == (parts(0), NOTHING)
+    assert owned(membership.heartbeat()) == {("id", 0)}
 
 
 def test_what_is_revoked_is_reported_until_it_was_given_up(membership):
