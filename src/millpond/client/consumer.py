@@ -132,7 +132,7 @@ class AsyncConsumer:
             )
             for topic in self.topics
         ]
-        self._lent = LentMessages([])
+        self._lent = LentMessages()
         self._poll_lock = asyncio.Lock()
         self._save_lock = asyncio.Lock()
 
@@ -187,7 +187,8 @@ class AsyncConsumer:
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Every message, and new ones as they arrive; the iteration does not end by itself. A message counts
-        as processed when the next one is requested, and positions are kept once for each poll."""
+        as processed when the next one is requested. Positions are kept once for each poll, in a group also every few
+        seconds, and when the assignment changes."""
         while True:
             lent = await self.lend()
             while (message := lent.take()) is not None:
@@ -197,7 +198,12 @@ class AsyncConsumer:
         """Of the library itself: the next messages of an iteration. Those that it does not take stay unread, and the
         one that it takes last counts as processed at the next call."""
         async with self._poll_lock:
-            self._lent = LentMessages(await self._poll(FOLLOW_WAIT_S, MESSAGES_MAX, BYTES_MAX))
+            messages = await self._poll(FOLLOW_WAIT_S, MESSAGES_MAX, BYTES_MAX)
+            self._lent = (
+                LentMessages(messages)
+                if self._member is None
+                else LentMessages(messages, self._member.loan())
+            )
             return self._lent
 
     def _take_back(self) -> None:
@@ -207,7 +213,7 @@ class AsyncConsumer:
     def _end_loan(self) -> None:
         """The message that the iteration has taken last counts as processed."""
         self._take_back()
-        self._lent = LentMessages([])
+        self._lent = LentMessages()
 
     def _put_back(self, messages: list[Message]) -> None:
         for each in self._readers:

@@ -6,10 +6,11 @@ has the partitions of its messages until it polls again. `membership_state.py` h
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from millpond.client.coordinator_calls import CoordinatorCalls
@@ -23,7 +24,11 @@ HEARTBEAT_S: Final = 1.0
 more often."""
 LEAVE_S: Final = 2.0
 """How long a member tries to leave. After that its session expires."""
+LOAN_S: Final = 5.0
+"""How long an iteration over the messages of a poll takes at most until the next poll commits their positions."""
 HOST_CHARS_MAX: Final = 100
+
+logger = logging.getLogger(__name__)
 
 
 class GroupMembership:
@@ -51,7 +56,8 @@ class GroupMembership:
         self.changed.clear()
         membership = self._membership
         is_settled = membership.is_joined and membership.owned == membership.assigned
-        return self._failure is not None or not is_settled or any(each.is_outdated for each in readers)
+        is_quiet = self._failure is None and self._sends_heartbeats
+        return not (is_settled and is_quiet) or any(each.is_outdated for each in readers)
 
     async def follow(self, readers: Sequence[TopicReader]) -> None:
         """Join if need be, give up what is revoked, report that at once, and take over what is added. The positions of
@@ -64,11 +70,23 @@ class GroupMembership:
                 if not (error.retriable and self.is_joined):
                     raise
                 break  # the next heartbeat reports it
-        if self._heartbeats is None or self._heartbeats.done():
+        if not self._sends_heartbeats:
             self._heartbeats = asyncio.create_task(self._repeat_heartbeats())
         self.changed.clear()  # what the heartbeats above have brought is taken over now
         for each in readers:
             await self._take_over(each)
+
+    def loan(self) -> Callable[[], bool]:
+        """For an iteration over the messages of a poll, possibly in another thread. It asks before each of them, which
+        shows that the application is alive. Returns False when it is time for a poll."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LOAN_S
+
+        def goes_on() -> bool:
+            self._polled_at = loop.time()
+            return self._polled_at < until and not self.changed.is_set()
+
+        return goes_on
 
     async def commit(self, request: admin_pb2.CommitPositionsRequest) -> None:
         """Raises one of `LOST` if the member has lost its partitions."""
@@ -94,6 +112,10 @@ class GroupMembership:
         await self._leave()
 
     # -- internals --------------------------------------------------------------------------------------------
+
+    @property
+    def _sends_heartbeats(self) -> bool:
+        return self._heartbeats is not None and not self._heartbeats.done()
 
     def _give_up(self, readers: Sequence[TopicReader]) -> bool:
         """Returns whether there is something to report, or another assignment to be expected."""
@@ -156,6 +178,8 @@ class GroupMembership:
             if not error.retriable:
                 self._failure = error
                 self._end()
+        except Exception:
+            logger.exception("a heartbeat to a group has failed; trying again")
 
     async def _leave(self) -> None:
         """Waits for a heartbeat in flight, which may be a join."""

@@ -118,7 +118,8 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Message]:
         """Every message, and new ones as they arrive; the iteration does not end by itself. A message counts
-        as processed when the next one is requested, and positions are kept once for each poll."""
+        as processed when the next one is requested. Positions are kept once for each poll, in a group also every few
+        seconds, and when the assignment changes."""
         while True:
             lent = run(self._consumer.lend())
             while (message := lent.take()) is not None:

@@ -331,6 +331,50 @@ async def test_an_iteration_goes_on_after_a_rebalance(setting, topic):
     assert read == set(range(8))
 
 
+async def more_heartbeats(heartbeats, consumer):
+    """Returns when the consumer has sent some, or is no member any more."""
+    member = consumer._member
+    later = heartbeats[member._membership.member_id] + 2
+    async with asyncio.timeout(LONGEST_S):
+        while heartbeats[member._membership.member_id] < later and not member._heartbeats.done():
+            await asyncio.sleep(0.01)
+
+
+async def test_an_iteration_shows_that_the_application_is_alive_and_commits(
+    setting, topic, loop_time, heartbeats
+):
+    """A message takes minutes, and a poll brings many of them."""
+    await fill(setting, 0, 8)
+    async with setting.consumer(topic, group="g") as consumer:
+        read = []
+        async for message in consumer:
+            kept = await positions_kept(setting)
+            assert sum((at or 1) - 1 for at in kept.values()) == len(read), "what was processed"
+            read.append(int(message.value))
+            if len(read) == 8:
+                break
+            loop_time.advance(REBALANCE_TIMEOUT_S * 0.7)
+            await more_heartbeats(heartbeats, consumer)
+            assert consumer._member.is_joined
+    assert sorted(read) == list(range(8))
+
+
+async def test_an_iteration_gives_up_what_is_revoked_with_its_next_message(setting, topic, heartbeats):
+    await fill(setting, 0, 40)
+    async with setting.consumer(topic, group="g") as first, setting.consumer(topic, group="g") as second:
+        messages = aiter(first)
+        read = [int((await anext(messages)).value)]
+        assert await second.poll() == ([], {})
+        async with asyncio.timeout(LONGEST_S):
+            await first._member.changed.wait()
+        read.append(int((await anext(messages)).value))
+        assert len(first.assignment["t"]) == PARTITIONS / 2
+        read += map(int, await until(lambda: len(second.assignment["t"]) == PARTITIONS / 2, second))
+        await messages.aclose()
+        read += await drain(40 - len(read), first, second)
+        assert sorted(read) == list(range(40))
+
+
 # -- what is lost ----------------------------------------------------------------------------------------------------
 
 
@@ -427,6 +471,29 @@ async def test_an_error_of_a_heartbeat_is_raised_once_by_a_poll(setting, monkeyp
         with pytest.raises(InvalidRequest, match="no"):
             await consumer.poll()
         assert values(await consumer.poll()) == [b"a"]
+
+
+async def test_heartbeats_go_on_after_an_error_that_nobody_expects(setting, monkeypatch, heartbeats, caplog):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="g") as consumer:
+        await consumer.poll()
+        member = consumer._member
+        failed = asyncio.Event()
+
+        async def fail(*_):
+            failed.set()
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(member._coordinator, "call", fail)
+            await asyncio.wait_for(failed.wait(), LONGEST_S)
+        await more_heartbeats(heartbeats, consumer)
+        assert not member._heartbeats.done()
+        assert "a heartbeat to a group has failed" in caplog.text
+        member._heartbeats.cancel()
+        await consumer.poll()
+        await more_heartbeats(heartbeats, consumer)
+        assert not member._heartbeats.done(), "a poll has begun them again"
 
 
 async def test_a_group_that_is_full_refuses_a_member(setting, monkeypatch):
