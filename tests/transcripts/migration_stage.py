@@ -4,6 +4,7 @@ A classic client remembers its member id, its generation and the partitions that
 owns these unless `owned=` says otherwise.
 
     oldgroup generation=3 alice=logs:0,1 bob=none [type=connect] [userdata] [garbage] [rebalancing] [empty]
+             [owns=alice@logs:0,1/3+…]     what they said to own, and in which generation
     upgrade                          the classic group continues with the consumer protocol
     oldjoin NAME topics= [new] [owned=] [instance=] [version=] [session=] [rebalance=] [protocols=] [type=] [member=]
     oldsync NAME [generation=] [protocol=] [type=]     oldbeat NAME [generation=]
@@ -38,14 +39,14 @@ from millpond.model.ids import TopicPartition
 from millpond.model.units import parse_duration_ms
 
 
-def metadata_of(topics, owned=(), version=3, rack=None):
+def metadata_of(topics, owned=(), version=3, rack=None, generation=7):
     """What a Kafka consumer tells when it joins. `owned` are pairs of topic and partition."""
     written = [struct.pack(">hi", version, len(topics)), *map(_text, topics), struct.pack(">i", -1)]
     if version >= 1:
         written += [struct.pack(">i", len(owned))]
         written += [_text(name) + struct.pack(">ii", 1, number) for name, number in owned]
     if version >= 2:
-        written.append(struct.pack(">i", 7))
+        written.append(struct.pack(">i", generation))
     if version >= 3:
         written.append(struct.pack(">h", -1) if rack is None else _text(rack))
     return b"".join(written)
@@ -80,6 +81,7 @@ class MigrationStage(ConsumerGroupStage):
     def do_oldgroup(self, flags, options):
         generation, kind = int(options.pop("generation")), options.pop("type", "consumer")
         static = options.pop("static", None)
+        claims = dict(each.split("@") for each in options.pop("owns", "").split("+") if each)
         members = []
         for name, text in options.items():
             owned = partitions_of(text, self.topics)
@@ -89,7 +91,8 @@ class MigrationStage(ConsumerGroupStage):
             if "garbage" in flags:
                 assignment = b"garbage"
             instance = f"i-{name}" if static == name else None
-            protocols = (Protocol("range", metadata_of(["logs"])), Protocol("sticky", metadata_of(["logs"])))
+            told = self._claims(claims.get(name))
+            protocols = (Protocol("range", told), Protocol("sticky", told))
             members.append(GroupMember(name, name, "here", 45_000, 60_000, protocols, instance, assignment))
             self.old[name] = ClassicClient(name, generation, instance, owned)
         leader = members[0].member_id if members else None
@@ -98,6 +101,12 @@ class MigrationStage(ConsumerGroupStage):
         if "rebalancing" in flags:
             self.classic.rebalance(self.now)
         return self.do_oldshow()
+
+    def _claims(self, claim):
+        """What a member has told that it owns, and the generation of that."""
+        text, _, generation = (claim or "none/-1").partition("/")
+        owned = sorted(self._named(partitions_of(text, self.topics)))
+        return metadata_of(["logs"], owned, generation=int(generation))
 
     def do_oldwait(self, flags, options):
         """A join that the classic group does not answer yet."""

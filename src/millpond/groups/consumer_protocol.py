@@ -24,11 +24,13 @@ NamedPartitions = frozenset[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """What a member tells about itself when it joins. `owned` are the partitions that it has not given up."""
+    """What a member tells about itself when it joins. `owned` are the partitions that it has not given up, `generation`
+    the one in which it owned them, -1 if it does not tell."""
 
     topics: frozenset[str]
     owned: NamedPartitions = frozenset()
     rack_id: str | None = None
+    generation: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,9 @@ def read_metadata(metadata: bytes) -> MemberMetadata | None:
         if version < 1 or not reader.has_more():  # some clients leave the later fields out
             return MemberMetadata(topics)
         owned = reader.partitions()
-        if version >= 2:
-            reader.number(COUNT)  # the generation in which it owned them
+        generation = reader.number(COUNT) if version >= 2 else -1
         rack_id = reader.nullable_text() if version >= 3 else None
-        return MemberMetadata(topics, owned, rack_id)
+        return MemberMetadata(topics, owned, rack_id, generation)
     except (struct.error, ValueError):
         return None
 

@@ -3,17 +3,19 @@ protocol joins, and back when the last of those has gone. Offsets and members st
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from millpond.groups.classic.members import GroupMember
 from millpond.groups.classic.snapshot import Snapshot
 from millpond.groups.classic.state import ClassicGroupState
 from millpond.groups.consumer.classic_members import encode_assignment
-from millpond.groups.consumer.members import ClassicSupport, ConsumerMember
+from millpond.groups.consumer.members import ClassicSupport, ConsumerMember, MemberState
 from millpond.groups.consumer.messages import Topics
 from millpond.groups.consumer.state import ConsumerGroupState
 from millpond.groups.consumer_protocol import (
     CONSUMER,
+    MemberMetadata,
     NamedPartitions,
     read_assignment,
     read_metadata,
@@ -34,19 +36,35 @@ def upgraded_state(classic: ClassicGroupState, topics: Topics, limits: GroupLimi
         _check_upgrade(classic, limits)
     state = ConsumerGroupState(classic.group_id, limits)
     state.epoch = state.target_epoch = classic.generation
+    claims: list[tuple[str, MemberMetadata]] = []
     for each in classic.roster:
         if each.member_id not in classic.new_members:  # they wait for their first join, and repeat it
-            member = _upgraded(each, classic, topics)
+            metadata = _metadata(each, classic)
+            member = _upgraded(each, metadata, classic, topics)
             if not all(state.is_free(member.member_id, partition) for partition in member.assigned):
                 raise _refused(classic.group_id, "two of its members have the same partition")
             state.put(member)
             state.targets[member.member_id] = frozenset(member.assigned)
+            claims.append((each.member_id, metadata))
+    for member_id, metadata in sorted(claims, key=lambda claim: -claim[1].generation):
+        _claim(state, member_id, frozenset(_existing(metadata.owned, topics)))
     state.forget_stored()
     return state
 
 
+def _claim(state: ConsumerGroupState, member_id: str, owned: frozenset[TopicPartition]) -> None:
+    """A member may still read what it owned when it last joined and was not assigned again, until it has joined once
+    more. If two members say that they own a partition, the one of the newer generation does."""
+    member = state.members[member_id]
+    kept = [each for each in sorted(owned - member.assigned.keys()) if state.is_free(member_id, each)]
+    if kept:
+        pending = dict.fromkeys(kept, member.epoch)
+        state.put(replace(member, state=MemberState.UNREVOKED, pending=pending))
+
+
 def downgraded(state: ConsumerGroupState, topics: Topics) -> Snapshot:
-    """The members, all of which are classic ones, before a generation: a snapshot without protocol and leader."""
+    """The members, all of which are classic ones, before a generation: a snapshot without protocol and leader. A member
+    keeps what it has not confirmed to have given up."""
     members = tuple(
         GroupMember(
             member_id=member.member_id,
@@ -56,7 +74,7 @@ def downgraded(state: ConsumerGroupState, topics: Topics) -> Snapshot:
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             protocols=member.classic.protocols,
             instance_id=member.instance_id,
-            assignment=encode_assignment(member.assigned, topics),
+            assignment=encode_assignment(member.assigned.keys() | member.pending.keys(), topics),
         )
         for _, member in sorted(state.members.items())
         if member.classic is not None
@@ -73,11 +91,19 @@ def _check_upgrade(classic: ClassicGroupState, limits: GroupLimits) -> None:
         raise _refused(classic.group_id, f"its members are of the type {classic.protocol_type!r}")
 
 
-def _upgraded(member: GroupMember, classic: ClassicGroupState, topics: Topics) -> ConsumerMember:
+def _metadata(member: GroupMember, classic: ClassicGroupState) -> MemberMetadata:
     metadata = read_metadata(member.metadata(classic.protocol) or member.protocols[0].metadata)
+    if metadata is None:
+        raise _unreadable(member, classic)
+    return metadata
+
+
+def _upgraded(
+    member: GroupMember, metadata: MemberMetadata, classic: ClassicGroupState, topics: Topics
+) -> ConsumerMember:
     assignment = read_assignment(member.assignment)
-    if metadata is None or assignment is None:
-        raise _refused(classic.group_id, f"what member {member.member_id!r} has stored cannot be read")
+    if assignment is None:
+        raise _unreadable(member, classic)
     if assignment.has_user_data and classic.protocol != COOPERATIVE_STICKY:
         raise _refused(classic.group_id, "its assignor adds data of its own to assignments")
     since = classic.generation
@@ -101,6 +127,10 @@ def _existing(partitions: NamedPartitions, topics: Topics) -> Iterable[TopicPart
         topic = topics.find(name)
         if topic is not None and 0 <= number < topic.partitions:
             yield TopicPartition(topic.topic_id, number)
+
+
+def _unreadable(member: GroupMember, classic: ClassicGroupState) -> UnknownGroup:
+    return _refused(classic.group_id, f"what member {member.member_id!r} has stored cannot be read")
 
 
 def _refused(group_id: str, reason: str) -> UnknownGroup:

@@ -199,10 +199,6 @@ class ClassicClient(Client):
     def is_member(self):
         return self.step == "beat" and not self.is_removed
 
-    @property
-    def is_at_rest(self):
-        return self.step == "beat" and self.owned == self.target
-
     def subscribe(self, topics):
         super().subscribe(topics)
         self.known = None

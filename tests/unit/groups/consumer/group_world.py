@@ -149,6 +149,14 @@ class World:
             del self.clients[name]
             client.leave(pauses=pauses)
 
+    async def on_replace(self, name):
+        """All consumers of the new protocol leave, so that the group becomes a classic one, and one comes again."""
+        for each, client in list(self.clients.items()):
+            if isinstance(client, ConsumerClient):
+                await self.on_leave(each, pauses=False)
+                await self.settle()
+        await self.on_start(name, "consumer", False, ("t1", "t2"), "", None)
+
     async def on_remove(self, name):
         """An administrator removes the member, which does not know it yet."""
         if client := self.clients.get(name):
@@ -306,21 +314,11 @@ class World:
         self._remove(before - members_of(self.group))
 
     async def settle(self, turns=TURNS):
-        before = self.group
         for _ in range(turns):
             await asyncio.sleep(0)
-        if self.group is not before:
-            self._note_other_protocol()
         if self.group is not None and not isinstance(self.group, ConsumerGroup):
             classic = {each.member_id for each in self.clients.values() if isinstance(each, ClassicClient)}
             self._remove(classic - members_of(self.group))
-
-    def _note_other_protocol(self):
-        """A cooperative client that waits for its assignment may own more than the group knows, until it joins: the
-        leader has withdrawn it, and the client has not heard of it. Kafka's groups have this gap, too."""
-        for client in self.clients.values():
-            if isinstance(client, ClassicClient) and not client.is_at_rest:
-                client.remove()
 
     def _remove(self, member_ids):
         for client in self.clients.values():

@@ -13,13 +13,14 @@ REPORTS = ("nothing", "owned", "everything")
 SUBSCRIPTIONS = (("t1",), ("t1", "t2"), ("t2", "t3"), ())
 TOPICS = ("t1", "t2", "t3")
 BOTH = ("consumer", "consumer", *KINDS)
-SEEDS = (*range(40), 493, 563, 687, 752, 787, 1633, 1683)
+SEEDS = (*range(40), 493, 563, 687, 752, 787, 1633, 1683, 1879, 2413)
 """Those that are not in a range once found a mistake."""
 EVENTS = 80
 """Of a long history."""
 WEIGHTS = {
     "start": 12, "beat": 30, "finish": 8, "lose": 6, "subscribe": 4, "die": 3, "leave": 4, "remove": 2, "topic": 5,
     "hold": 4, "fail": 2, "crash": 4, "wait": 5, "commit": 10, "round": 6,
+    "replace": 3,
 }  # fmt: skip
 
 names = st.sampled_from(NAMES)
@@ -51,6 +52,7 @@ def events(kinds):
         st.tuples(st.just("die"), names),
         st.tuples(st.just("leave"), names, st.booleans()),
         st.tuples(st.just("remove"), names),
+        st.tuples(st.just("replace"), names),
         st.tuples(st.just("topic"), st.sampled_from(TOPICS), st.sampled_from([0, 1, 3, 5, 7])),
         st.tuples(st.just("hold"), st.booleans()),
         st.tuples(st.just("fail")),
