@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from millpond.groups.consumer.messages import GroupChanges
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, NotCoordinator
 
 Save = Callable[[GroupChanges], Awaitable[None]]
 Saving = asyncio.Task[None]
@@ -22,8 +22,13 @@ class ChangeSaver:
     nothing more. `former` are saves of the group before it had this object, which come first."""
 
     def __init__(
-        self, save: Save, on_failure: Callable[[Exception], None], former: Collection[Saving] = ()
+        self,
+        group_id: str,
+        save: Save,
+        on_failure: Callable[[Exception], None],
+        former: Collection[Saving] = (),
     ) -> None:
+        self._group_id = group_id
         self._save = save
         self._on_failure = on_failure
         self._former = former
@@ -49,13 +54,16 @@ class ChangeSaver:
             self._last.add_done_callback(_retrieve)
 
     async def wait(self) -> None:
-        """Returns when everything that was added before is saved; raises the error if that failed."""
+        """Returns when everything that was added before is saved; raises the error if that failed. A change that cannot
+        be saved may be another member's: whoever waits looks for the coordinator and begins again."""
         if self._last is None:
             return
         try:
             await asyncio.shield(self._last)
-        except MillpondError as error:
-            raise error.copy() from error
+        except Exception as error:
+            if isinstance(error, MillpondError) and error.retriable:
+                raise error.copy() from error
+            raise NotCoordinator(group=self._group_id) from error
 
     async def _save_after(self, former: Collection[Saving]) -> None:
         for each in former:

@@ -6,7 +6,6 @@ returns. Both are written only while this broker owns the group's shard.
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,7 +42,6 @@ from millpond.model.errors import (
     GroupNotEmpty,
     GroupSubscribed,
     IllegalGeneration,
-    InvalidGroupId,
     MillpondError,
     NotCoordinator,
     OffsetMetadataTooLarge,
@@ -52,6 +50,7 @@ from millpond.model.errors import (
     UnknownTopic,
 )
 from millpond.model.group_configs import GroupConfig
+from millpond.model.group_ids import check_group_id, check_storable_group_id, new_member_id
 from millpond.model.ids import Session, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -85,11 +84,6 @@ class GroupListing:
     protocol_type: str
     state: str
     type: str = catalog.CLASSIC
-
-
-def new_member_id(name: str) -> str:
-    """Without NUL, which PostgreSQL cannot store: the save of a group fails for all of its members."""
-    return f"{name.replace(chr(0), '')}-{uuid.uuid4()}"
 
 
 def _default_config(_: str) -> GroupConfig:
@@ -130,7 +124,7 @@ class Groups:
     async def join(self, group_id: str, request: JoinRequest) -> Joined:
         """Returns when the next generation exists, which may take as long as its slowest member. In a group of the
         consumer protocol a member gets its own generation at once."""
-        _check_group_id(group_id)
+        check_group_id(group_id)
         if request.member_id:
             loaded = await self._find_for_member(group_id, request.member_id)
         else:
@@ -149,7 +143,7 @@ class Groups:
 
     async def sync(self, group_id: str, request: SyncRequest) -> Synced:
         """Returns the member's assignment, once the leader has sent it and it is stored."""
-        _check_group_id(group_id)
+        check_group_id(group_id)
         loaded = await self._find_for_member(group_id, request.member_id)
         group = loaded.group
         if isinstance(group, ConsumerGroup):
@@ -164,7 +158,7 @@ class Groups:
 
     async def heartbeat(self, group_id: str, member: CommitSender) -> None:
         """The heartbeat of a member of the classic protocol."""
-        _check_group_id(group_id)
+        check_group_id(group_id)
         loaded = await self._find_for_member(group_id, member.member_id)
         group = loaded.group
         heartbeat = group.heartbeat_classic if isinstance(group, ConsumerGroup) else group.heartbeat
@@ -182,7 +176,7 @@ class Groups:
         A member of a group that has none, or that uses the classic protocol by now, is unknown, and joins again. Kafka
         says that there is no such group, on which its clients end.
         """
-        _check_group_id(group_id)
+        check_group_id(group_id)
         if request.member_epoch == JOIN_EPOCH:
             loaded = await self._loaded_groups.find_or_add(group_id)
         else:
@@ -195,7 +189,7 @@ class Groups:
 
     async def leave(self, group_id: str, leaving: Sequence[LeaveRequest]) -> list[MillpondError | None]:
         """Returns the error of each request, in order; None if it succeeded."""
-        _check_group_id(group_id)
+        check_group_id(group_id)
         loaded = await self._loaded_groups.find(group_id)
         if loaded is None:
             return [UnknownMember(group=group_id, member_id=each.member_id) for each in leaving]
@@ -207,6 +201,7 @@ class Groups:
     ) -> list[MillpondError | None]:
         """Raises unless this member may commit offsets in a transaction. Returns the error of each partition, in
         order; None if the member may commit it."""
+        check_storable_group_id(group_id)
         loaded = await self._loaded_groups.find(group_id)
         if loaded is not None:
             return _check_commit(loaded.group, member, topic_partitions, self._now(), transactional=True)
@@ -221,6 +216,7 @@ class Groups:
     ) -> list[MillpondError | None]:
         """The offsets are durable when this returns. Returns the error of each offset, in order, or None; raises errors
         that concern all of them."""
+        check_storable_group_id(group_id)
         if member.generation >= 0:
             loaded = await self._loaded_groups.find(group_id)
         else:
@@ -261,7 +257,7 @@ class Groups:
     ) -> list[MillpondError | None]:
         """Returns the error of each partition, in order, or None. Refuses topics that members subscribe to, because the
         members would commit offsets again."""
-        _check_group_id(group_id)
+        check_group_id(group_id)
         loaded = await self._loaded_groups.find(group_id)
         if loaded is None:
             await self._check_has_offsets(group_id)
@@ -455,11 +451,6 @@ def _listing(group_id: str, group: AnyGroup) -> GroupListing:
     if isinstance(group, ConsumerGroup):
         return GroupListing(group_id, CONSUMER, group.phase, catalog.CONSUMER)
     return GroupListing(group_id, group.state.protocol_type, group.state.phase)
-
-
-def _check_group_id(group_id: str) -> None:
-    if not group_id:
-        raise InvalidGroupId(group=group_id)
 
 
 def _check_commit(

@@ -282,6 +282,7 @@ class LoadedGroups:
 
     def _saver(self, ownership: GroupOwnership, former: Collection[Saving] = ()) -> ChangeSaver:
         return ChangeSaver(
+            ownership.group_id,
             lambda changes: self._store.save_changes(ownership, changes),
             lambda error: self._failed(ownership, error),
             former,

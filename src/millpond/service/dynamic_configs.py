@@ -11,8 +11,9 @@ from millpond.model import broker_configs
 from millpond.model.config_changes import ConfigPlan
 from millpond.model.configs import ConfigDefinition
 from millpond.model.dynamic_configs import BROKER, EVERY_BROKER, GROUP, ConfigResource
-from millpond.model.errors import InvalidGroupId, InvalidRequest
+from millpond.model.errors import InvalidRequest
 from millpond.model.group_configs import KAFKAS_DEFAULTS
+from millpond.model.group_ids import check_group_id
 from millpond.model.topics import ConfigOrigin, ConfigValue
 from millpond.security import Access
 from millpond.security.audit import AuditLog
@@ -106,8 +107,7 @@ class ConfigAdministration:
 
 
 def group_resource(group_id: str) -> ConfigResource:
-    if not group_id or "\0" in group_id:
-        raise InvalidGroupId(group=group_id)
+    check_group_id(group_id)
     return ConfigResource(GROUP, group_id)
 
 

@@ -1,13 +1,16 @@
 """Groups and their offsets."""
 
 import dataclasses
+import random
 
 import pytest
 
 from millpond.catalog import coordinators, groups, transactions
 from millpond.catalog.groups import GroupName, GroupOffset, GroupRow
 from millpond.model.errors import NotOwner
+from millpond.model.group_ids import GROUP_ID_BYTES_MAX, MEMBER_ID_BYTES_MAX
 
+PRINTABLE = [chr(code) for code in range(33, 127)]
 GROUP = GroupRow("g1", 3, "consumer", "Stable", '{"m1": "ünïcode"}', 100)
 
 
@@ -155,6 +158,15 @@ def test_a_group_of_the_consumer_protocol_has_rows_of_its_members(catalog):
     assert catalog.read(groups.find, "g1") == CONSUMER_GROUP
     assert catalog.read(groups.members, "g1") == {"m1": "changed", "m2": "zwölf"}
     assert catalog.read(groups.members, "absent") == {}
+
+
+def test_the_longest_ids_are_stored(catalog):
+    """Of bytes that no compression makes shorter."""
+    rng = random.Random(1)
+    group_id = "".join(rng.choices(PRINTABLE, k=GROUP_ID_BYTES_MAX))
+    member_id = "".join(rng.choices(PRINTABLE, k=MEMBER_ID_BYTES_MAX))
+    catalog.write(groups.save_members, group_id, {member_id: "one"})
+    assert catalog.read(groups.members, group_id) == {member_id: "one"}
 
 
 def test_an_epoch_is_saved_without_the_rest_of_the_group(catalog):

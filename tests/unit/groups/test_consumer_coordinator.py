@@ -8,6 +8,7 @@ import pytest
 from millpond.catalog import coordinators
 from millpond.catalog.groups import GroupOffset
 from millpond.groups import (
+    NO_MEMBER,
     CommitSender,
     ConsumerGroupDescription,
     ConsumerHeartbeat,
@@ -17,7 +18,6 @@ from millpond.groups import (
     SyncRequest,
 )
 from millpond.groups.consumer_protocol import write_assignment
-from millpond.groups.coordinator import new_member_id
 from millpond.model.errors import (
     CatalogUnavailable,
     GroupInUse,
@@ -235,8 +235,30 @@ async def test_an_expired_session_frees_partitions_and_is_saved(stage, consumer)
         await alice.beat()
 
 
-def test_a_member_id_can_be_stored_whatever_its_client_is_called():
-    assert new_member_id("a\0b").startswith("ab-")
+async def test_a_change_that_cannot_be_saved_makes_members_look_for_the_coordinator(stage, consumer):
+    """It may be another member's."""
+    await stage.topic()
+    store = stage.groups._store
+
+    async def refuse(*_):
+        raise InvalidRequest(reason="the database refuses it")
+
+    save, store.save_changes = store.save_changes, refuse
+    with pytest.raises(NotCoordinator):
+        await consumer("alice").join()
+    store.save_changes = save
+    await consumer("bob").join()
+
+
+async def test_a_group_id_that_cannot_be_stored_is_refused(stage):
+    beat = ConsumerHeartbeat("m", 0, "m", "here", rebalance_timeout_ms=1, topic_names=(), owned=frozenset())
+    for request in (
+        stage.groups.consumer_heartbeat("g" * 1_001, beat, lambda _: True),
+        stage.groups.commit_offsets("g" * 1_001, []),
+        stage.groups.check_member("a\0b", NO_MEMBER),
+    ):
+        with pytest.raises(InvalidGroupId, match="1000 bytes or a control character"):
+            await request
 
 
 # -- other coordinators ----------------------------------------------------------------------------------------
@@ -539,7 +561,7 @@ async def test_a_member_id_that_cannot_be_stored_harms_no_other_member(stage, co
     await stage.topic()
     alice = consumer("alice")
     await alice.join()
-    with pytest.raises(InvalidRequest, match="NUL"):
+    with pytest.raises(InvalidRequest, match="control character"):
         await consumer("bob\0").join()
     await alice.beat()
 

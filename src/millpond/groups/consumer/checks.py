@@ -6,6 +6,7 @@ from millpond.groups.consumer.assignors import ASSIGNORS
 from millpond.groups.consumer.messages import JOIN_EPOCH, PAUSE_EPOCH, ConsumerHeartbeat
 from millpond.groups.limits import GroupLimits
 from millpond.model.errors import InvalidRequest, UnsupportedAssignor
+from millpond.model.group_ids import MEMBER_ID_BYTES_MAX, is_storable_member_id
 
 TOPIC_NAME_CHARS_MAX = 249
 
@@ -27,8 +28,8 @@ def _reasons(request: ConsumerHeartbeat, limits: GroupLimits) -> Iterator[str]:
         yield from _reasons_against_join(request)
     elif not request.member_id:
         yield "the member id is empty"
-    if "\0" in request.member_id:  # PostgreSQL cannot store it
-        yield "the member id has a NUL character"
+    if not is_storable_member_id(request.member_id):
+        yield f"the member id has more than {MEMBER_ID_BYTES_MAX} bytes or a control character"
     yield from _too_large(request, limits)
 
 

@@ -22,6 +22,7 @@ from millpond.groups.consumer_protocol import (
 )
 from millpond.groups.limits import GroupLimits
 from millpond.model.errors import UnknownGroup
+from millpond.model.group_ids import is_storable_member_id
 from millpond.model.ids import TopicPartition
 
 COOPERATIVE_STICKY: Final = "cooperative-sticky"
@@ -104,6 +105,8 @@ def _upgraded(
     assignment = read_assignment(member.assignment)
     if assignment is None:
         raise _unreadable(member, classic)
+    if not is_storable_member_id(member.member_id):
+        raise _refused(classic.group_id, "an older version made an id for a member that is too long")
     if assignment.has_user_data and classic.protocol != COOPERATIVE_STICKY:
         raise _refused(classic.group_id, "its assignor adds data of its own to assignments")
     since = classic.generation
