@@ -7,6 +7,7 @@ owns these unless `owned=` says otherwise.
              [owns=alice@logs:0,1/3+…]     what they said to own, and in which generation
     upgrade                          the classic group continues with the consumer protocol
     oldjoin NAME topics= [new] [owned=] [instance=] [version=] [session=] [rebalance=] [protocols=] [type=] [member=]
+             [v4]: as a client that joins again with the id that it receives
     oldsync NAME [generation=] [protocol=] [type=]     oldbeat NAME [generation=]
     oldcommit NAME [generation=] logs:0
     downgrade                        to a classic group, if only its members are left; it is then played on as one
@@ -210,6 +211,7 @@ class MigrationStage(ConsumerGroupStage):
             protocol_type=options.get("type", "consumer"),
             protocols=[Protocol(each, told) for each in names],
             instance_id=client.instance,
+            require_known_id=self.classic is not None or "v4" in flags,
         )
 
     def _named(self, partitions):

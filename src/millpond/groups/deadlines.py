@@ -17,6 +17,9 @@ class NamedDeadlines:
     def __contains__(self, name: str) -> bool:
         return name in self._due
 
+    def __len__(self) -> int:
+        return len(self._due)
+
     def set(self, name: str, due_ms: int) -> None:
         self._due[name] = due_ms
         queued = self._queued.get(name)

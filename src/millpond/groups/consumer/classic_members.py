@@ -23,6 +23,8 @@ from millpond.model.errors import (
     InconsistentProtocol,
     InvalidRequest,
     InvalidSessionTimeout,
+    MemberIdRequired,
+    MillpondError,
     RebalanceInProgress,
     UnknownMember,
 )
@@ -52,8 +54,10 @@ class ClassicMembers:
 
     def join(self, request: JoinRequest, topics: Topics, now_ms: int) -> Joined:
         state = self.state
+        for _ in state.expected.take_due(now_ms):
+            pass  # it is forgotten
         metadata = self._check_join(request)
-        former = self._former(request)
+        former = self._former(request, now_ms)
         before = self._admit(request, former)
         member = self.advance(
             before, _described(before, request, metadata), _known(metadata, topics), topics, now_ms
@@ -100,10 +104,13 @@ class ClassicMembers:
             raise InvalidRequest(reason=reason)
         return metadata
 
-    def _former(self, request: JoinRequest) -> ConsumerMember | None:
-        """The member as which a joining one continues: itself, or the former member of its instance."""
+    def _former(self, request: JoinRequest, now_ms: int) -> ConsumerMember | None:
+        """The member as which a joining one continues: itself, or the former member of its instance. A new one without
+        an instance is to join again with the id that it receives: if it never gets that, it does not stay as a member.
+        """
         state = self.state
-        if request.member_id:
+        is_expected = request.member_id in state.expected and request.instance_id is None
+        if request.member_id and not is_expected:
             member = state.find(request.member_id, request.instance_id)
             if member.classic is None:
                 raise UnknownMember(group=state.group_id, member_id=request.member_id)
@@ -111,14 +118,25 @@ class ClassicMembers:
         holder = state.holder(request.instance_id)
         if holder is None and len(state.members) >= self.limits.members_max:
             raise GroupFull(group=state.group_id, limit=self.limits.members_max)
+        if not is_expected and request.instance_id is None and request.require_known_id:
+            raise self._expect(request, now_ms)
         return holder
+
+    def _expect(self, request: JoinRequest, now_ms: int) -> MillpondError:
+        expected, group_id, limit = self.state.expected, self.state.group_id, self.limits.members_max
+        if len(expected) >= limit:
+            return GroupFull(group=group_id, limit=limit)
+        member_id = self.new_id(request.client_id)
+        expected.set(member_id, now_ms + request.session_timeout_ms)
+        return MemberIdRequired(group=group_id, member_id=member_id)
 
     def _admit(self, request: JoinRequest, former: ConsumerMember | None) -> ConsumerMember:
         """The member before its join, under the id that it has now."""
         if former is not None and former.member_id == request.member_id:
             return former
-        member_id = self.new_id(request.instance_id or request.client_id)
+        member_id = request.member_id or self.new_id(request.instance_id or request.client_id)
         if former is None:
+            self.state.expected.clear(member_id)
             return ConsumerMember(member_id, request.client_id, request.client_host)
         renamed = self.state.rename(former.member_id, member_id)
         return replace(renamed, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)

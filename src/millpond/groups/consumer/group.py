@@ -227,6 +227,10 @@ class ConsumerGroup:
             holder = self.state.holder(each.instance_id) if not each.member_id else None
             try:
                 member_id = holder.member_id if holder is not None else each.member_id
+                if member_id in self.state.expected:
+                    self.state.expected.clear(member_id)
+                    outcomes.append(None)
+                    continue
                 self.state.remove(self.state.find(member_id, each.instance_id).member_id)
                 removed += 1
                 outcomes.append(None)

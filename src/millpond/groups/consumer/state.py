@@ -50,6 +50,8 @@ class ConsumerGroupState:
         self.subscriptions = subscriptions or GroupSubscriptions(limits)
         self.sessions = NamedDeadlines()
         self.progress = NamedDeadlines()
+        self.expected = NamedDeadlines()
+        """Ids issued to new members of the classic protocol that have not joined with them yet. They are not stored."""
         self.classic_members = 0
         self.connections: dict[str, object] = {}
         """By which each member has sent its last heartbeat."""
