@@ -348,7 +348,7 @@ MIGRATION = (
         "if False:",
     ),
     _migration("an upgraded group is stored in part", "state.forget_stored()"),
-    _migration("data of an assignor are lost", "if assignment.has_user_data:", "if False:"),
+    _migration("data of an assignor are lost", "if assignment.has_user_data and", "if False and"),
     _migration(
         "partitions that never were are assigned",
         "if topic is not None and 0 <= number < topic.partitions:",
