@@ -178,8 +178,11 @@ class GroupMembership:
             if not error.retriable:
                 self._failure = error
                 self._end()
-        except Exception:
-            logger.exception("a heartbeat to a group has failed; trying again")
+        except Exception as error:
+            logger.exception(
+                "unexpected error in group heartbeat; will retry",
+                extra={"group": self._membership.group, "error": error},
+            )
 
     async def _leave(self) -> None:
         """Waits for a heartbeat in flight, which may be a join."""

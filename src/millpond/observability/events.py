@@ -84,6 +84,11 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "after its last attempt.",
         "Fix the handler; the traceback shows where. `millpond subscription redrive` brings dead letters back.",
     ),
+    "unexpected error in group heartbeat; will retry": Explanation(
+        "The client library has a bug. A consumer in this group could not send a heartbeat; if that does not end, its "
+        "session expires, and other members read its partitions.",
+        _REPORT,
+    ),
     "unexpected error in producer; it cannot continue": Explanation(
         "The client library has a bug. Every send of this producer fails from now on, also those that are in "
         "flight.",
