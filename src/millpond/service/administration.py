@@ -15,6 +15,7 @@ from millpond.catalog.groups import GroupOffset
 from millpond.catalog.partitions import PartitionRow
 from millpond.groups import (
     CONSUMER,
+    JOIN_EPOCH,
     NO_MEMBER,
     CommitSender,
     ConsumerGroupDescription,
@@ -275,7 +276,9 @@ class Administration:
         self, group_id: str, request: ConsumerHeartbeat, access: Access
     ) -> ConsumerHeartbeatResponse:
         """The heartbeat of a member, which also joins and leaves by it. See `Groups.consumer_heartbeat`."""
-        if not all(map(self._log.topics.knows, request.topic_names or ())):
+        if request.member_epoch == JOIN_EPOCH and not all(
+            map(self._log.topics.knows, request.topic_names or ())
+        ):
             await self._log.catch_up()  # another broker may have created a topic a moment ago
         beating = self._groups.consumer_heartbeat(group_id, request, partial(_may_describe, access))
         return await self._with_coordinator(group_id, beating)
@@ -319,8 +322,7 @@ class Administration:
 
     def _visible(self, topic_partitions: Iterable[TopicPartition], access: Access) -> dict[str, list[int]]:
         """By the names of topics that the client may describe."""
-        found = self.by_topic(topic_partitions)
-        return {topic.name: numbers for topic, numbers in found if _may_describe(access, topic.name)}
+        return {topic.name: numbers for topic, numbers in self.by_topic(topic_partitions, access)}
 
     async def _check_topic(self, name: str, topic_id: TopicId | None) -> None:
         if topic_id in (None, (await self._log.topic(name)).id):
@@ -329,14 +331,18 @@ class Administration:
         if self._log.topics.named(name).id != topic_id:
             raise TopicReplaced(topic=name)
 
-    def by_topic(self, topic_partitions: Iterable[TopicPartition]) -> list[tuple[Topic, list[int]]]:
-        """Topics and numbers of partitions, in order. Those of deleted topics are left out."""
+    def by_topic(
+        self, topic_partitions: Iterable[TopicPartition], access: Access
+    ) -> list[tuple[Topic, list[int]]]:
+        """Topics and numbers of partitions, in order. Topics that are deleted, or that the client may not describe, are
+        left out."""
         numbers: defaultdict[TopicId, list[int]] = defaultdict(list)
         for topic_id, number in sorted(topic_partitions):
             if self._log.topics.knows_id(topic_id):
                 numbers[topic_id].append(number)
         found = [(self._log.topics.with_id(topic_id), found) for topic_id, found in numbers.items()]
-        return sorted(found, key=lambda each: each[0].name)
+        visible = (each for each in found if _may_describe(access, each[0].name))
+        return sorted(visible, key=lambda each: each[0].name)
 
     def _assigned(self, group: Description | ConsumerGroupDescription) -> dict[str, set[TopicPartition]]:
         """The partitions of each member of a group of consumers, by member id."""

@@ -146,7 +146,7 @@ class AdminService(SecurityMethods):
         heartbeat = heartbeat_of(request, context.client_host)
         response = await self._administration.heartbeat(request.group, heartbeat, context.access)
         assigned = response.assignment
-        topics = None if assigned is None else self._administration.by_topic(assigned)
+        topics = None if assigned is None else self._administration.by_topic(assigned, context.access)
         return heartbeat_response(response, topics)
 
     @guarded(READ_GROUP, READ_TOPIC)

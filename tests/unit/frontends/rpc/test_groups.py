@@ -4,7 +4,8 @@ import uuid
 
 import grpc
 import pytest
-from tests.unit.frontends.rpc.wire import details_of, serving
+from tests.unit.frontends.rpc.wire import Wire, details_of, serving
+from tests.unit.frontends.secured import GROUP, TOPIC, secured_broker
 
 from millpond.stubs import admin_pb2 as pb
 
@@ -147,3 +148,40 @@ async def test_a_topic_that_does_not_exist_is_subscribed_to_until_it_does(served
     assert (joined.HasField("assignment"), assigned(joined)) == (True, {})
     await broker.log.create_topic("new", 1)
     assert assigned(await beat(wire, heartbeat(1, owned={}))) == {"new": [0]}
+
+
+async def test_only_a_join_looks_up_topics_in_the_catalog(served, monkeypatch):
+    broker, wire = served
+    looked_up = []
+
+    async def catch_up():
+        looked_up.append(1)
+
+    monkeypatch.setattr(broker.log, "catch_up", catch_up)
+    await beat(wire, heartbeat(topics=["t", "new"]))
+    assert looked_up
+    looked_up.clear()
+    await beat(wire, heartbeat(1, topics=["t", "new"]))
+    assert not looked_up, "a member sends many heartbeats"
+
+
+async def test_an_assignment_shows_no_topic_that_the_client_may_not_describe():
+    """The response to a heartbeat may be that of another member: here it looks like a heartbeat that is repeated."""
+    async with secured_broker(grpc=True) as secured:
+        await secured.broker.log.create_topic("other", 1)
+        read, one, other = f"READ G {GROUP}", f"DESCRIBE T {TOPIC}", "DESCRIBE T other"
+        async with grpc.aio.insecure_channel(secured.broker.listeners["grpc"]) as channel:
+            wire = Wire(channel)
+
+            async def shown(user, epoch, **fields):
+                request = heartbeat(epoch, group=GROUP, **fields)
+                found = await wire("Admin.GroupHeartbeat", request, metadata=[("authorization", user)])
+                return set(assigned(found))
+
+            member = await secured.user(read, one, other)
+            assert await shown(member, 0, topics=[TOPIC]) == {TOPIC}
+            assert await shown(member, 1, topics=[TOPIC, "other"], owned={}) == {TOPIC, "other"}
+            assert await shown(member, 1, owned={}) == {TOPIC, "other"}
+            assert await shown(await secured.user(read, one), 1, owned={}) == {TOPIC}
+            assert await shown(await secured.user(read, other), 1, owned={}) == {"other"}
+            assert await shown(await secured.user(read), 1, owned={}) == set()
