@@ -117,7 +117,8 @@ class MemberChaos:
     """Changes the members of the group, and measures how long it takes until each partition has an owner again."""
 
     folder: Path
-    addresses: list[str]
+    addresses: Mapping[str, list[str]]
+    """Of the brokers, by interface."""
     draw: random.Random
     kinds: tuple[str, ...]
     assignor: str
@@ -144,8 +145,7 @@ class MemberChaos:
         number = next(self._numbers)
         running = Counter(member.kind for member in self.running)
         kind = kind or min(self.kinds, key=lambda each: running[each])
-        wanted = {"kind": kind, "addresses": self.addresses, "topic": TOPIC, "group": GROUP}
-        wanted["assignor"] = self.assignor
+        wanted = {"kind": kind, "topic": TOPIC, "group": GROUP, "assignor": self.assignor, **self.addresses}
         self.lives.append(MemberProcess(number, name or f"{kind}-{number}", self.folder, wanted))
 
     def change(self) -> None:
@@ -241,14 +241,14 @@ def working_group(
     assert not twice, f"{len(twice)} partitions were owned twice, such as {twice[:3]}"
 
 
-def start_brokers(brokers: Brokers) -> list[str]:
-    """With the topic of the group. Returns their addresses."""
+def start_brokers(brokers: Brokers) -> dict[str, list[str]]:
+    """With the topic of the group. Returns their addresses by interface."""
     brokers.settings |= SETTINGS
     brokers.start(BROKERS)
     with millpond.Admin(address=brokers.addresses("grpc")[0]) as admin:
         admin.create_topic(TOPIC, partitions=PARTITIONS)
     brokers.until_balanced()
-    return brokers.addresses("kafka")
+    return {interface: brokers.addresses(interface) for interface in ("kafka", "grpc")}
 
 
 def _ends(brokers: Brokers, sent: int) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """One member of a group, as a process that can be killed or paused: it logs what it owns, reads and commits, line by
 line, and leaves in order at SIGTERM.
 
-    python -m tests.faults.processes.group_member '{"kind": "classic", "addresses": […], "topic": …, "group": …, …}'
+    python -m tests.faults.processes.group_member '{"kind": "classic", "kafka": […], "grpc": […], "topic": …, …}'
 
 The order of the lines carries the proofs of `group_judge`: messages are logged before their position is committed,
 and a partition is logged as revoked before the client tells the coordinator. A commit is logged, with the time at
@@ -9,18 +9,22 @@ which it was sent, once the coordinator has accepted it. Times are those of the 
 share.
 """
 
+import asyncio
 import json
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
 
-KINDS = ("classic", "consumer", "static")
-"""`consumer` and `static` use the consumer protocol."""
+import millpond
+
+MILLPOND = "millpond"
+KINDS = ("classic", "consumer", "static", MILLPOND)
+"""`consumer` and `static` use the consumer protocol, and so does `millpond`, the consumer of this project's library."""
 SESSION_MS = 6_000
 HEARTBEAT_MS = 500
 POLL_SECONDS = 0.2
@@ -40,7 +44,7 @@ def log(event: str, partitions: Sequence[str] = (), **fields: object) -> None:
 def config(wanted: Mapping[str, Any]) -> dict[str, Any]:
     kind = wanted["kind"]
     found: dict[str, Any] = {
-        "bootstrap.servers": ",".join(wanted["addresses"]),
+        "bootstrap.servers": ",".join(wanted["kafka"]),
         "group.id": wanted["group"],
         "fetch.wait.max.ms": 100,
         "socket.timeout.ms": SESSION_MS,
@@ -56,6 +60,79 @@ def config(wanted: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "static":
         found["group.instance.id"] = wanted["name"]
     return found
+
+
+class MillpondMember:
+    """The same with the consumer of this project's library, which takes over, gives up and commits inside its polls.
+    All of it runs in one thread, so that the order of the lines is that of the events."""
+
+    def __init__(self, addresses: Sequence[str], topic: str, group: str, log: Log) -> None:
+        self._topic = topic
+        self._log = log
+        self._runner = asyncio.Runner()
+        self._runner.run(self._open(addresses, group))
+
+    async def _open(self, addresses: Sequence[str], group: str) -> None:
+        self._consumer = millpond.AsyncConsumer(self._topic, group=group, address=addresses)
+        (self._reader,), self._member = self._consumer._readers, self._consumer._member
+        self._take_over, self._give_up = self._reader.take_over, self._reader.give_up
+        self._commit, self._leave = self._member.commit, self._member.leave
+        self._reader.take_over, self._reader.give_up = self._assigned, self._revoked
+        self._member.commit, self._member.leave = self._committed, self._left
+
+    async def _assigned(self, topic_id: str, numbers: frozenset[int]) -> bool:
+        is_read = await self._take_over(topic_id, numbers)
+        if is_read:
+            self._log("assigned", self._names(numbers))
+        return is_read
+
+    def _revoked(self, topic_id: str, number: int) -> None:
+        self._log("revoked" if self._member.is_joined else "lost", self._names([number]))
+        self._give_up(topic_id, number)
+
+    async def _committed(self, request: Any) -> None:
+        sent = time.monotonic()
+        offsets = {name((self._topic, number)): at - 1 for number, at in request.read_from.items()}
+        try:
+            await self._commit(request)
+        except millpond.MillpondError as error:
+            self._log("refused", sorted(offsets), reason=type(error).__name__)
+            raise
+        self._log("committed", sorted(offsets), sent=sent, offsets=offsets)
+
+    async def _left(self) -> None:
+        self._log("revoked", self._names(self._reader.positions))
+        await self._leave()
+
+    def _names(self, numbers: Iterable[int]) -> list[str]:
+        return names([(self._topic, number) for number in numbers])
+
+    def step(self) -> None:
+        self._runner.run(self._step())
+
+    async def _step(self) -> None:
+        try:
+            polled = await self._consumer.poll(POLL_SECONDS, messages_max=MESSAGES_MAX)
+            offsets: dict[str, list[int]] = {}
+            for message in polled.messages:
+                offsets.setdefault(name((self._topic, message.partition)), []).append(message.offset)
+            if offsets:
+                self._log("read", offsets=offsets)
+                await self._consumer.commit()
+        except millpond.errors.GroupError:
+            pass  # logged as refused
+        except millpond.MillpondError as error:
+            if not error.retriable:
+                raise
+            self._log("failed", reason=str(error))
+
+    def close(self) -> None:
+        """What it cannot commit because no broker responds is read again."""
+        try:
+            self._runner.run(self._consumer.close())
+        except millpond.MillpondError as error:
+            self._log("failed", reason=str(error))
+        self._runner.close()
 
 
 class Fatal(Exception):
@@ -162,13 +239,19 @@ def _check(error: Any) -> None:
         raise Fatal(error.str())
 
 
+def start(wanted: Mapping[str, Any]) -> Member | MillpondMember:
+    if wanted["kind"] == MILLPOND:
+        return MillpondMember(wanted["grpc"], wanted["topic"], wanted["group"], log)
+    return Member(config(wanted), [wanted["topic"]], log)
+
+
 def main() -> None:
     wanted = json.loads(sys.argv[1])
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     log("started")
     while not ending.is_set():
-        member = Member(config(wanted), [wanted["topic"]], log)
+        member = start(wanted)
         try:
             while not ending.is_set():
                 member.step()
