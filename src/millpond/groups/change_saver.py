@@ -55,7 +55,7 @@ class ChangeSaver:
 
     async def wait(self) -> None:
         """Returns when everything that was added before is saved; raises the error if that failed. A change that cannot
-        be saved may be another member's: whoever waits looks for the coordinator and begins again."""
+        be saved may be another member's: all members that wait look for the coordinator and begin again."""
         if self._last is None:
             return
         try:

@@ -17,8 +17,9 @@ from millpond.model.errors import NotCoordinator, NotOwner
 from millpond.model.ids import Session
 
 T = TypeVar("T")
-NO_MEMBERS: Final = encode_members(Snapshot(0, CONSUMER))
-"""What an older version of this code reads of a group of the consumer protocol."""
+NO_MEMBERS: Final = encode_members(Snapshot(0, CONSUMER))[:-1] + ',"type":"consumer"}'
+"""What the version before this protocol reads of a group that uses it: no members. It never writes this text, but keeps
+columns and rows that it does not know."""
 
 
 class GroupOwnership(NamedTuple):
@@ -117,6 +118,6 @@ def _load(tx: CatalogTransaction, group_id: str) -> Snapshot | StoredGroup | Non
     row = groups.find(tx, group_id)
     if row is None:
         return None
-    if row.type == groups.CLASSIC:
+    if row.type == groups.CLASSIC or row.members != NO_MEMBERS:  # an older broker has saved it
         return decode_members(row.generation, row.protocol_type, row.members)
     return StoredGroup(row.generation, row.state_of_type, groups.members(tx, group_id))

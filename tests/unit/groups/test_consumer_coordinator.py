@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 
 import pytest
 
@@ -12,6 +13,7 @@ from millpond.groups import (
     CommitSender,
     ConsumerGroupDescription,
     ConsumerHeartbeat,
+    Description,
     GroupLimits,
     GroupPhase,
     LeaveRequest,
@@ -291,6 +293,36 @@ async def test_a_coordinator_that_lost_the_group_answers_nothing(stage, consumer
     assert members_in(stage) == ["alice"]
     with pytest.raises(NotCoordinator):
         await alice.beat()
+
+
+async def test_a_group_that_an_older_broker_has_saved_is_a_classic_one(stage, consumer):
+    """It knows neither the type of a group nor rows of members, and leaves both as they are."""
+    await stage.topic()
+    alice, bob = consumer("alice"), consumer("bob")
+    await alice.join()
+    with stage.broker.database.write() as tx:
+        save_as_before(tx, "readers", generation=9)
+    stage.restart()
+    with pytest.raises(UnknownMember):
+        await alice.beat()
+    assert await stage.groups.describe("readers") == Description(
+        "readers", GroupPhase.EMPTY, "", generation=9
+    )
+    await bob.join()
+    assert bob.epoch == 10
+    assert members_in(stage) == ["bob"]
+    stage.restart()
+    await bob.beat()
+    assert members_in(stage) == ["bob"]
+
+
+def save_as_before(tx, group_id, generation):
+    """As a broker of schema version 8 saves a group without members."""
+    text = json.dumps({"protocol": None, "leader": None, "members": []}, separators=(",", ":"))
+    tx.rows(
+        "UPDATE groups SET generation = ?, protocol_type = ?, state = ?, members = ? WHERE group_id = ?",
+        (generation, "", "Empty", text, group_id),
+    )
 
 
 async def test_a_handover_waits_for_saves(stage, consumer):

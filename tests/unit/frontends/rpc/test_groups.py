@@ -97,8 +97,8 @@ async def test_members_are_described_with_their_partitions(served):
 REFUSED = {
     "no member id": (heartbeat(member_id=""), "INVALID_REQUEST", "the member id is empty"),
     "no group": (heartbeat(group=""), "INVALID_GROUP_ID", ""),
-    "a long member id": (heartbeat(member_id=LONG), "INVALID_REQUEST", "longer than 1000 characters"),
-    "a NUL": (heartbeat(member_id="\0"), "INVALID_REQUEST", "NUL"),
+    "a long member id": (heartbeat(member_id=LONG), "INVALID_REQUEST", "more than 1000 bytes"),
+    "a NUL": (heartbeat(member_id="\0"), "INVALID_REQUEST", "control character"),
     "a long client id": (heartbeat(client_id=LONG), "INVALID_REQUEST", "longer than 1000 characters"),
     "an unknown member": (heartbeat(1), "UNKNOWN_MEMBER", "no member 'm'"),
     "the largest epoch": (heartbeat(2**31 - 1), "UNKNOWN_MEMBER", "no member 'm'"),

@@ -444,7 +444,33 @@ SAVING = (
     ),
 )
 
-MUTANTS = (*RECONCILIATION, *STATE, *GROUP, *SUBSCRIPTIONS, *MIGRATION, *STORED, *SAVING)
+UPGRADING = (
+    _migration("an upgraded member gives up at once", "if kept:", "if False:"),
+    _migration("the older claim counts", "-claim[1].generation", "claim[1].generation"),
+    _migration(
+        "a member of a classic group has given up what it was asked for",
+        "member.assigned.keys() | member.pending.keys()",
+        "member.assigned",
+    ),
+    _classic("an id that was issued is no member's", "raise self._expect(request, now_ms)"),
+    _classic("issued ids are not limited", "if len(expected) >= limit:", "if False:"),
+    _classic("issued ids live for ever", "state.expected.take_due(now_ms)", "()"),
+    _classic("an id is issued twice", "self.state.expected.clear(member_id)"),
+    Mutant(
+        "a group that an older broker saved has its former members",
+        f"{GROUPS}/store.py",
+        "row.type == groups.CLASSIC or row.members != NO_MEMBERS",
+        "row.type == groups.CLASSIC",
+    ),
+    Mutant(
+        "a member has the error of another one",
+        f"{GROUPS}/change_saver.py",
+        "isinstance(error, MillpondError) and error.retriable",
+        "isinstance(error, MillpondError)",
+    ),
+)
+
+MUTANTS = (*RECONCILIATION, *STATE, *GROUP, *SUBSCRIPTIONS, *MIGRATION, *STORED, *SAVING, *UPGRADING)
 
 
 def _tested(root: Path) -> subprocess.CompletedProcess[str]:
