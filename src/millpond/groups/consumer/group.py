@@ -358,7 +358,10 @@ class ConsumerGroup:
         is_new = member.member_id not in state.members
         state.put(member)
         resubscribed = (before.topic_names, before.topic_regex) != (member.topic_names, member.topic_regex)
-        topics_changed = state.subscriptions.update(topics, now_ms, may_describe)
+        if may_describe is None:
+            topics_changed = state.subscriptions.update(topics, now_ms)
+        else:
+            topics_changed = state.subscriptions.update(topics, now_ms, member.topic_regex, may_describe)
         self._update_target(must=is_new or resubscribed, may=topics_changed)
         reconciliation = Reconciliation(
             state.target(member.member_id),

@@ -1,12 +1,14 @@
 """The topics that the members of a group subscribe to together: by name, and by regular expressions.
 
-Regular expressions are matched with all topic names when they are new, and again when the topics have changed, no more
-often than `regex_resolution_every_ms`, and not all in one heartbeat if there are many names. What a member may not
-describe, its regular expressions do not match.
+A heartbeat matches its own member's regular expression with all topic names: when it is new, when the topics have
+changed (no more often than `regex_resolution_every_ms`), and now and then, because rights may have changed. If that is
+much work, the next heartbeats go on with it. It matches what that member may describe. This counts for all members that
+have the expression, even if they have other rights, until one of them has matched it again.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from millpond.groups.consumer.members import ConsumerMember
@@ -17,7 +19,19 @@ from millpond.model.errors import InvalidRegularExpression
 from millpond.model.ids import TopicId
 
 MayDescribe = Callable[[str], bool]
+TopicChoice = tuple[tuple[str, ...], str]
 NOTHING: frozenset[str] = frozenset()
+NAME_WORK = 2_000
+"""Of matching a name and finding out whether it may be described, beside that of the expression's instructions."""
+
+
+@dataclass(slots=True)
+class RegexMatching:
+    """A regular expression that is being matched with all topic names; those before `position` are."""
+
+    names: tuple[str, ...]
+    position: int = 0
+    found: list[str] = field(default_factory=list)
 
 
 class GroupSubscriptions:
@@ -35,14 +49,15 @@ class GroupSubscriptions:
         self._names: Counter[str] = Counter()
         self._regexes: Counter[str] = Counter()
         self._compiled: dict[str, TopicRegex] = {}
-        self._topic_ids: dict[tuple[tuple[str, ...], str], frozenset[TopicId]] = {}
+        self._subscribers: Counter[TopicChoice] = Counter()
+        self._topic_ids: dict[TopicChoice, frozenset[TopicId]] = {}
+        """Of subscriptions that members have."""
         self.topics: Topics | None = None
         """The argument of the last `update`."""
         self._names_changed = True
-        self._matched_topics: Topics | None = None
-        self._matched_at_ms: int | None = None
-        self._stale: list[str] = []
-        """Regular expressions that have not been matched again since then."""
+        self._matched: dict[str, tuple[Topics, int]] = {}
+        """With which topics, and when, each regular expression was matched last."""
+        self._matching: dict[str, RegexMatching] = {}
 
     def check_regex(self, regex: str) -> None:
         """Raises `InvalidRegularExpression` unless a member may subscribe to it."""
@@ -62,10 +77,12 @@ class GroupSubscriptions:
         if former is not None:
             self._remove(former)
 
-    def update(self, topics: Topics, now_ms: int, may_describe: MayDescribe | None) -> bool:
-        """Returns whether other topics are subscribed to than before, or one of them has more partitions. Without
-        `may_describe` what regular expressions match stays as it is."""
-        changed = may_describe is not None and self._resolve(topics, now_ms, may_describe)
+    def update(
+        self, topics: Topics, now_ms: int, regex: str = "", may_describe: MayDescribe = lambda _: True
+    ) -> bool:
+        """Returns whether other topics are subscribed to than before, or one of them has more partitions. Matches only
+        the regular expression `regex`, if one is given, with what its member `may_describe`."""
+        changed = bool(regex) and self._resolve(regex, topics, now_ms, may_describe)
         if topics is self.topics and not changed and not self._names_changed:
             return False
         self.topics, self._names_changed = topics, False
@@ -95,43 +112,49 @@ class GroupSubscriptions:
             if topic is not None:
                 yield topic.topic_id
 
-    def _resolve(self, topics: Topics, now_ms: int, may_describe: MayDescribe) -> bool:
-        changed = False
-        for regex in self._unresolved(topics, now_ms):
-            found = frozenset(name for name in self._matching(regex, topics) if may_describe(name))
-            changed = changed or found != self.resolved.get(regex)
-            self.resolved[regex] = found
+    def _resolve(self, regex: str, topics: Topics, now_ms: int, may_describe: MayDescribe) -> bool:
+        """Returns whether it matches other topics than before."""
+        if regex not in self._matching and not self._is_due(regex, topics, now_ms):
+            return False
+        matching = self._matching.get(regex)
+        if matching is None:
+            self._matched[regex] = topics, now_ms
+            matching = self._matching[regex] = RegexMatching(tuple(topics.names()))
+        self._match(regex, matching, may_describe)
+        if matching.position < len(matching.names):
+            return False
+        del self._matching[regex]
+        found = frozenset(matching.found)
+        changed = found != self.resolved.get(regex)
+        self.resolved[regex] = found
         return changed
 
-    def _unresolved(self, topics: Topics, now_ms: int) -> list[str]:
-        """New regular expressions, and some of those that are to be matched again."""
-        if not self._stale and self._is_due(topics, now_ms):
-            self._matched_topics, self._matched_at_ms = topics, now_ms
-            self._stale = list(self._regexes)
-        new = [each for each in self._regexes if each not in self.resolved]
-        if not self._stale:
-            return new
-        count = max(1, self._limits.regex_matches_max // max(1, len(tuple(topics.names()))))
-        again, self._stale = self._stale[:count], self._stale[count:]
-        return list(dict.fromkeys([*new, *(each for each in again if each in self._regexes)]))
-
-    def _is_due(self, topics: Topics, now_ms: int) -> bool:
-        """Whether all are to be matched again: the topics have changed, or the rights of members may have."""
-        if self._matched_at_ms is None or not self._regexes:
-            return bool(self._regexes)
-        has_new_topics = topics is not self._matched_topics
+    def _is_due(self, regex: str, topics: Topics, now_ms: int) -> bool:
+        """It is new, the topics have changed, or the rights of members may have."""
+        if regex not in self._matched:
+            return True
+        matched_topics, matched_at_ms = self._matched[regex]
+        has_new_topics = topics is not matched_topics
         every_ms = self._limits.regex_resolution_every_ms if has_new_topics else self._limits.regex_refresh_ms
-        return now_ms - self._matched_at_ms >= every_ms
+        return now_ms - matched_at_ms >= every_ms
 
-    def _matching(self, regex: str, topics: Topics) -> frozenset[str]:
+    def _match(self, regex: str, matching: RegexMatching, may_describe: MayDescribe) -> None:
+        """As many names as one heartbeat may match, at least one."""
         if regex not in self._compiled:
             try:
                 self._compiled[regex] = TopicRegex(regex)
             except InvalidRegularExpression:  # stored by a version that accepted it
-                return NOTHING
-        return self._compiled[regex].matching(topics.names())
+                matching.position = len(matching.names)
+                return
+        compiled, first, work = self._compiled[regex], matching.position, self._limits.regex_work_max
+        while matching.position < len(matching.names) and work > 0:
+            work -= NAME_WORK + compiled.instructions * len(matching.names[matching.position])
+            matching.position += 1
+        found = compiled.matching(matching.names[first : matching.position])
+        matching.found.extend(name for name in found if may_describe(name))
 
     def _add(self, member: ConsumerMember) -> None:
+        self._subscribers[_subscription(member)] += 1
         for name in member.topic_names:
             self._names_changed = self._names_changed or name not in self._names
             self._names[name] += 1
@@ -140,6 +163,11 @@ class GroupSubscriptions:
             self._regexes[member.topic_regex] += 1
 
     def _remove(self, member: ConsumerMember) -> None:
+        subscription = _subscription(member)
+        self._subscribers[subscription] -= 1
+        if not self._subscribers[subscription]:
+            del self._subscribers[subscription]
+            self._topic_ids.pop(subscription, None)
         for name in member.topic_names:
             self._names[name] -= 1
             if not self._names[name]:
@@ -149,12 +177,12 @@ class GroupSubscriptions:
             self._regexes[regex] -= 1
             if not self._regexes[regex]:
                 del self._regexes[regex]
-                self.resolved.pop(regex, None)
-                self._compiled.pop(regex, None)
+                for each in (self.resolved, self._compiled, self._matched, self._matching):
+                    each.pop(regex, None)
                 self._names_changed = True
 
 
-def _subscription(member: ConsumerMember) -> tuple[tuple[str, ...], str]:
+def _subscription(member: ConsumerMember) -> TopicChoice:
     return member.topic_names, member.topic_regex
 
 

@@ -282,11 +282,11 @@ GROUP = (
 )
 
 SUBSCRIPTIONS = (
-    _subscriptions("a dropped expression stays resolved", "self.resolved.pop(regex, None)"),
+    _subscriptions("a dropped expression stays resolved", "(self.resolved, ", "("),
     _subscriptions("everything may be described", " if may_describe(name))", ")"),
     _subscriptions(
         "expressions are matched in each heartbeat",
-        "return now_ms - self._matched_at_ms >= every_ms",
+        "return now_ms - matched_at_ms >= every_ms",
         "return True",
     ),
     _subscriptions(
@@ -300,15 +300,16 @@ SUBSCRIPTIONS = (
     _subscriptions("an expression is limited twice", "if regex not in self._regexes and len(", "if len("),
     _subscriptions("members keep the ids of former topics", "self._topic_ids.clear()"),
     _subscriptions(
-        "all expressions are matched in one heartbeat",
-        "again, self._stale = self._stale[:count], self._stale[count:]",
-        "again, self._stale = self._stale, []",
+        "all names are matched in one heartbeat",
+        "position < len(matching.names) and work > 0",
+        "position < len(matching.names)",
     ),
     _subscriptions(
-        "expressions after the first are never matched again",
-        "again, self._stale = self._stale[:count], self._stale[count:]",
-        "again, self._stale = self._stale[:count], []",
+        "names after the first ones are never matched",
+        "if matching.position < len(matching.names):",
+        "if False:",
     ),
+    _subscriptions("former subscriptions keep their topics", "self._topic_ids.pop(subscription, None)"),
 )
 
 MIGRATION = (
