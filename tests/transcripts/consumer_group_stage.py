@@ -22,6 +22,7 @@ from tests.unit.groups.consumer_topics import KnownTopics, partitions_of, text_o
 from millpond.groups.classic.messages import LeaveRequest
 from millpond.groups.consumer.group import ConsumerGroup
 from millpond.groups.consumer.messages import ConsumerHeartbeat, StoredGroup
+from millpond.groups.consumer.stored import decode_matches, is_regex_row
 from millpond.groups.limits import GroupLimits
 from millpond.model.errors import MillpondError
 from millpond.model.group_configs import GroupConfig
@@ -160,7 +161,8 @@ class ConsumerGroupStage:
         ]
 
     def do_stored(self, *_):
-        return [self.stored.state, *(f"{name} {text}" for name, text in sorted(self.stored.members.items()))]
+        rows = sorted(self.stored.members.items())
+        return [self.stored.state, *(f"{named_row(row, text)} {text}" for row, text in rows)]
 
     def do_kill(self, *_):
         self.group.kill()
@@ -211,7 +213,10 @@ class ConsumerGroupStage:
         assert changes.is_empty == (not members)
         state = former.state if changes.state is None else changes.state
         self.stored = StoredGroup(changes.epoch, state, members)
-        named = [name if text is not None else f"{name} gone" for name, text in changes.members.items()]
+        named = [
+            named_row(row, text) if text is not None else f"{named_row(row, former.members.get(row))} gone"
+            for row, text in changes.members.items()
+        ]
         header = [] if changes.state is None else ["group"]
         return [f"stores epoch {changes.epoch}: {', '.join([*header, *named]) or 'nothing else'}"]
 
@@ -236,3 +241,8 @@ class ConsumerGroupStage:
     @staticmethod
     def _say_outcome(outcome):
         return "ok" if outcome is None else type(outcome).__name__
+
+
+def named_row(row, text):
+    """A member, or what a regular expression matches."""
+    return decode_matches(text)[0] if is_regex_row(row) else row

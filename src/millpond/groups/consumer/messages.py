@@ -110,7 +110,8 @@ class ConsumerGroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A consumer group as it is stored. `state` and the values of `members`, by member id, are JSON."""
+    """A consumer group as it is stored. `state` and the values of `members`, by member id, are JSON. Among the members
+    are rows of regular expressions (`stored.regex_row`)."""
 
     epoch: int
     state: str

@@ -16,9 +16,13 @@ from millpond.groups.consumer.messages import ConsumerGroupPhase, GroupChanges, 
 from millpond.groups.consumer.stored import (
     GroupHeader,
     decode_header,
+    decode_matches,
     decode_member,
     encode_header,
+    encode_matches,
     encode_member,
+    is_regex_row,
+    regex_row,
 )
 from millpond.groups.consumer.subscriptions import GroupSubscriptions
 from millpond.groups.deadlines import NamedDeadlines
@@ -62,19 +66,23 @@ class ConsumerGroupState:
         self._supporters: Counter[str] = Counter()
         self._unstored: set[str] = set()
         self._stored_header: GroupHeader | None = self._header()
+        self._stored_matches: dict[str, frozenset[str]] = {}
 
     @classmethod
     def restored(cls, group_id: str, limits: GroupLimits, stored: StoredGroup) -> "ConsumerGroupState":
         header = decode_header(stored.state)
-        state = cls(group_id, limits, GroupSubscriptions(limits, header.regexes, header.topics))
+        matches = dict(decode_matches(text) for row, text in stored.members.items() if is_regex_row(row))
+        state = cls(group_id, limits, GroupSubscriptions(limits, matches, header.topics))
         state.epoch, state.target_epoch = stored.epoch, header.target_epoch
         state.assignor, state.session_timeout_ms = header.assignor, header.session_timeout_ms
         for member_id, text in stored.members.items():
+            if is_regex_row(member_id):
+                continue
             member, target = decode_member(member_id, text)
             state.put(member)
             state.targets[member_id] = target
         state._unstored.clear()
-        state._stored_header = header
+        state._stored_header, state._stored_matches = header, matches
         return state
 
     # -- queries ----------------------------------------------------------------------------------------------
@@ -169,6 +177,7 @@ class ConsumerGroupState:
     def forget_stored(self) -> None:
         """Nothing of the group is stored in this form."""
         self._stored_header = None
+        self._stored_matches = {}
 
     def kill(self) -> None:
         self.is_dead = True
@@ -177,11 +186,11 @@ class ConsumerGroupState:
     def take_changes(self) -> GroupChanges | None:
         header = self._header()
         changed_header = header if header != self._stored_header else None
-        if changed_header is None and not self._unstored:
+        members = {**dict(self._encoded_members()), **dict(self._encoded_matches())}
+        if changed_header is None and not members:
             return None
-        members = dict(self._encoded_members())
         complete = self._stored_header is None
-        self._stored_header = header
+        self._stored_header, self._stored_matches = header, dict(self.subscriptions.resolved)
         self._unstored.clear()
         text = encode_header(changed_header) if changed_header is not None else None
         return GroupChanges(self.epoch, not self.members, text, members, complete)
@@ -195,13 +204,21 @@ class ConsumerGroupState:
             self.assignor,
             self.session_timeout_ms,
             subscriptions.fingerprint,
-            dict(subscriptions.resolved),
         )
 
     def _encoded_members(self) -> Iterator[tuple[str, str | None]]:
         for member_id in sorted(self._unstored):
             member = self.members.get(member_id)
             yield member_id, encode_member(member, self.target(member_id)) if member is not None else None
+
+    def _encoded_matches(self) -> Iterator[tuple[str, str | None]]:
+        """Of the regular expressions that match other topics than what is stored of them."""
+        now, stored = self.subscriptions.resolved, self._stored_matches
+        for regex in stored.keys() - now.keys():
+            yield regex_row(regex), None
+        for regex, topics in now.items():
+            if stored.get(regex) is not topics:
+                yield regex_row(regex), encode_matches(regex, topics)
 
     def _index(self, former: ConsumerMember | None, member: ConsumerMember | None) -> None:
         self.subscriptions.replace(former, member)

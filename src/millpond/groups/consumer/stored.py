@@ -1,4 +1,5 @@
-"""How a consumer group is stored: one JSON text for the group, and one for each member with its target.
+"""How a consumer group is stored: one JSON text for the group, one for each member with its target, and one for each
+regular expression, beside those of members, so that each is written only when it changes.
 
 Operators can read it: topics by id, partitions as ranges ("0-3,7"), those that a member has by the epoch since which it
 has them. Fields without a value are left out. Metadata of classic members are opaque bytes, stored as base64.
@@ -10,25 +11,27 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Final
 
 from millpond.groups.classic.members import Protocol
 from millpond.groups.consumer.members import ClassicSupport, ConsumerMember, MemberState
 from millpond.model.ids import TopicId, TopicPartition
 
+REGEX_ROW: Final = "\x01"
+"""A control character, which no id of a member has."""
 Partitions = frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupHeader:
     """What is stored of a group besides its epoch and its members. `topics` is the fingerprint of the subscribed
-    topics, `regexes` what each regular expression matches."""
+    topics."""
 
     target_epoch: int
     assignor: str
     session_timeout_ms: int
     topics: str
-    regexes: Mapping[str, frozenset[str]]
 
 
 def encode_header(header: GroupHeader) -> str:
@@ -37,17 +40,31 @@ def encode_header(header: GroupHeader) -> str:
         "assignor": header.assignor,
         "session_ms": header.session_timeout_ms,
         "topics": header.topics,
-        "regexes": {regex: sorted(names) for regex, names in sorted(header.regexes.items())},
     }
     return _text(fields)
 
 
 def decode_header(text: str) -> GroupHeader:
     kept = json.loads(text)
-    regexes = {regex: frozenset(names) for regex, names in kept.get("regexes", {}).items()}
-    return GroupHeader(
-        kept["target_epoch"], kept["assignor"], kept["session_ms"], kept.get("topics", ""), regexes
-    )
+    return GroupHeader(kept["target_epoch"], kept["assignor"], kept["session_ms"], kept.get("topics", ""))
+
+
+def regex_row(regex: str) -> str:
+    """The id of the row that has what a regular expression matches. No member has such an id."""
+    return f"{REGEX_ROW}{blake2b(regex.encode(), digest_size=16).hexdigest()}"
+
+
+def is_regex_row(row_id: str) -> bool:
+    return row_id.startswith(REGEX_ROW)
+
+
+def encode_matches(regex: str, topics: frozenset[str]) -> str:
+    return _text({"regex": regex, "matches": sorted(topics)})
+
+
+def decode_matches(text: str) -> tuple[str, frozenset[str]]:
+    kept = json.loads(text)
+    return kept["regex"], frozenset(kept.get("matches", ()))
 
 
 def encode_member(member: ConsumerMember, target: Partitions) -> str:

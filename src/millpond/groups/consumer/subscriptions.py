@@ -125,9 +125,10 @@ class GroupSubscriptions:
             return False
         del self._matching[regex]
         found = frozenset(matching.found)
-        changed = found != self.resolved.get(regex)
+        if found == self.resolved.get(regex):
+            return False
         self.resolved[regex] = found
-        return changed
+        return True
 
     def _is_due(self, regex: str, topics: Topics, now_ms: int) -> bool:
         """It is new, the topics have changed, or the rights of members may have."""

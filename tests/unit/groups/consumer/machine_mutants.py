@@ -146,13 +146,13 @@ STATE = (
     ),
     _state(
         "a member is stored only with its group",
-        "if changed_header is None and not self._unstored:",
+        "if changed_header is None and not members:",
         "if changed_header is None:",
     ),
     _state(
         "the group is stored with each of its members",
-        "        self._stored_header = header\n        self._unstored.clear()",
-        "        self._unstored.clear()",
+        "self._stored_header, self._stored_matches = header, dict(",
+        "self._stored_matches = dict(",
     ),
     _state("former members stay stored", "complete = self._stored_header is None", "complete = False"),
     _state("classic members are not counted", "self.classic_members += step"),
@@ -379,9 +379,13 @@ STORED = (
     _stored("the epochs of partitions are not stored", "each: int(since)", "each: 0"),
     _stored(
         "what expressions match is not stored",
-        '"regexes": {regex: sorted(names) for regex, names in sorted(header.regexes.items())},',
+        '"matches": sorted(topics)',
         "",
     ),
+    _state(
+        "what expressions match is stored again and again", "if stored.get(regex) is not topics:", "if True:"
+    ),
+    _state("what former expressions matched stays stored", "stored.keys() - now.keys()", "()"),
     _stored("the topics are not stored", '"topics": header.topics,', ""),
     _stored("the target is not stored", '"target": _encode_partitions(target),', ""),
     _stored("holes in ranges are filled", "found[-1][1] == number - 1", "found[-1][1] < number"),
