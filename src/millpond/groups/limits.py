@@ -44,5 +44,10 @@ class GroupLimits:
     on. 10,000 usual names are matched at once with an expression of 16 instructions. At worst it takes 35 ms."""
     owned_partitions_max: int = 100_000
     """Partitions that a heartbeat may report to own."""
+    instant_target_size_max: int = 500_000
+    """Members times partitions of a group that has a new target at each change of its members."""
+    target_every_ms: int = 1_000
+    """A larger group has new targets no more often than this, because they take long to compute. Kafka does so with all
+    groups."""
     member_text_chars_max: int = 1_000
     """Length of each id and name by which a member of the consumer protocol describes itself."""

@@ -70,7 +70,7 @@ class ClassicMembers:
         state = self.state
         member, classic = self._check(request.member_id, request.instance_id, request.generation)
         topics = state.subscriptions.topics
-        is_behind = member.epoch < state.epoch and member.state is not MemberState.UNREVOKED
+        is_behind = member.epoch < self._next_epoch(now_ms) and member.state is not MemberState.UNREVOKED
         if is_behind or topics is None:  # a group that was just loaded knows no topics before the next join
             raise self._join_requested(member, now_ms)
         protocol = request.protocol or classic.protocols[0].name
@@ -83,7 +83,7 @@ class ClassicMembers:
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         member, classic = self._check(member_id, instance_id, generation)
         self.state.sessions.set(member_id, now_ms + classic.session_timeout_ms)
-        if member.epoch < self.state.epoch or self._has_next_step(member):
+        if member.epoch < self._next_epoch(now_ms) or self._has_next_step(member):
             raise self._join_requested(member, now_ms)
 
     # -- internals --------------------------------------------------------------------------------------------
@@ -150,6 +150,10 @@ class ClassicMembers:
         if generation != member.epoch:
             raise IllegalGeneration(group=self.state.group_id, generation=generation, current=member.epoch)
         return member, member.classic
+
+    def _next_epoch(self, now_ms: int) -> int:
+        """Which a member can reach by a join now."""
+        return self.state.epoch if self.state.may_assign(now_ms) else self.state.target_epoch
 
     def _has_next_step(self, member: ConsumerMember) -> bool:
         """A member that still has to give up partitions reports by a join that it has done so. One that waits for

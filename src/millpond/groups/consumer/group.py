@@ -362,7 +362,7 @@ class ConsumerGroup:
             topics_changed = state.subscriptions.update(topics, now_ms)
         else:
             topics_changed = state.subscriptions.update(topics, now_ms, member.topic_regex, may_describe)
-        self._update_target(must=is_new or resubscribed, may=topics_changed)
+        self._update_target(now_ms, must=is_new or resubscribed, may=topics_changed)
         reconciliation = Reconciliation(
             state.target(member.member_id),
             state.target_epoch,
@@ -378,15 +378,15 @@ class ConsumerGroup:
             self._limit_progress(after, now_ms)
         return after
 
-    def _update_target(self, *, must: bool, may: bool) -> None:
-        """Begin an epoch if the group has changed, and compute the target if it is not that of the epoch. What `may`
-        begin an epoch needs none of its own if one has begun since the last target."""
+    def _update_target(self, now_ms: int, *, must: bool, may: bool) -> None:
+        """Begin an epoch if the group has changed, and compute the target if it is not that of the epoch, unless it is
+        too early. What `may` begin an epoch needs none of its own if one has begun since the last target."""
         state = self.state
         may = may or state.preferred_assignor() != state.assignor
         if must or (may and state.epoch == state.target_epoch):
             state.epoch += 1
-        if state.epoch > state.target_epoch:
-            state.assign()
+        if state.epoch > state.target_epoch and state.may_assign(now_ms):
+            state.assign(now_ms)
 
     def _start_sessions(self, now_ms: int) -> None:
         state = self.state

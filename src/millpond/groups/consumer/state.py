@@ -46,6 +46,8 @@ class ConsumerGroupState:
         self.group_id = group_id
         self.epoch = 0
         self.target_epoch = 0
+        self.assigned_at_ms: int | None = None
+        """When this coordinator has computed the target."""
         self.assignor = DEFAULT_ASSIGNOR
         self.session_timeout_ms = GroupConfig().session_timeout_ms
         self.is_dead = False
@@ -160,8 +162,18 @@ class ConsumerGroupState:
         self.targets[new_id] = target
         return member
 
-    def assign(self) -> None:
+    def may_assign(self, now_ms: int) -> bool:
+        """A large group waits, so that members that join together need one target. A heartbeat after that computes
+        it."""
+        limits, last_ms = self._limits, self.assigned_at_ms
+        if last_ms is None or now_ms - last_ms >= limits.target_every_ms:
+            return True
+        partitions = sum(self.subscriptions.partitions.values())
+        return len(self.members) * partitions <= limits.instant_target_size_max
+
+    def assign(self, now_ms: int) -> None:
         """Compute the target of the current epoch."""
+        self.assigned_at_ms = now_ms
         members = [
             AssignableMember(each.member_id, each.instance_id, topics, self.target(each.member_id))
             for each in self.members.values()

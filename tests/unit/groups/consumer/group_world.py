@@ -24,7 +24,10 @@ from millpond.model.ids import TopicPartition
 from millpond.testing import SimulatedClock
 
 GROUP = "readers"
-LIMITS = GroupLimits(initial_rebalance_delay_ms=1_000, initial_rebalance_wait_max_ms=1_000)
+LIMITS = GroupLimits(
+    initial_rebalance_delay_ms=1_000, initial_rebalance_wait_max_ms=1_000, instant_target_size_max=12
+)
+"""Targets of three members with four partitions are instant, of larger groups not."""
 TURNS = 16
 """Of the event loop, until nothing is ready."""
 ROUNDS = 60

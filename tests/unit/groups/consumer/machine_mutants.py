@@ -315,7 +315,7 @@ SUBSCRIPTIONS = (
 MIGRATION = (
     _classic(
         "a member that gives up partitions cannot sync",
-        "is_behind = member.epoch < state.epoch and member.state is not MemberState.UNREVOKED",
+        "is_behind = member.epoch < self._next_epoch(now_ms) and member.state is not MemberState.UNREVOKED",
         "is_behind = member.epoch < state.epoch",
     ),
     _classic(
@@ -325,7 +325,7 @@ MIGRATION = (
     ),
     _classic(
         "a member stays in its epoch",
-        "if member.epoch < self.state.epoch or self._has_next_step(member):",
+        "if member.epoch < self._next_epoch(now_ms) or self._has_next_step(member):",
         "if self._has_next_step(member):",
     ),
     _classic(
@@ -384,6 +384,22 @@ STORED = (
     ),
     _state(
         "what expressions match is stored again and again", "if stored.get(regex) is not topics:", "if True:"
+    ),
+    _state("a large group has a target at once", "        self.assigned_at_ms = now_ms\n", ""),
+    _state(
+        "a large group waits for ever",
+        "if last_ms is None or now_ms - last_ms >= limits.target_every_ms:",
+        "if last_ms is None:",
+    ),
+    _state(
+        "a small group waits",
+        "return len(self.members) * partitions <= limits.instant_target_size_max",
+        "return False",
+    ),
+    _classic(
+        "a classic member joins again for a target that is not due",
+        "state.epoch if self.state.may_assign(now_ms) else self.state.target_epoch",
+        "state.epoch",
     ),
     _state("what former expressions matched stays stored", "stored.keys() - now.keys()", "()"),
     _stored("the topics are not stored", '"topics": header.topics,', ""),
