@@ -23,7 +23,7 @@ from millpond.model.errors import CatalogFailed, InvalidSettings, MillpondError,
 from millpond.model.urls import redacted_url
 from millpond.observability.logs import FORMATS, set_up_logging
 from millpond.observability.metrics import Metrics
-from millpond.process import end_with_parent
+from millpond.process import collect_rarely, end_with_parent
 from millpond.settings import RenamedSetting, Settings
 from millpond.version import __version__
 
@@ -211,6 +211,8 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
         brokers[:] = [broker]
         if not await _start(broker, stop, again=has_lived):
             break
+        if not has_lived:
+            collect_rarely()
         try:
             has_lived = True
             _announce(broker, time.perf_counter() - started, as_json)

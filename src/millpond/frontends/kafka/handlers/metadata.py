@@ -18,6 +18,7 @@ from millpond.frontends.kafka.leaders import Leaders
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
 from millpond.frontends.kafka.throttling import MutationQuota
+from millpond.frontends.kafka.turns import Turns
 from millpond.model.acls import ResourceType
 from millpond.model.errors import MillpondError, NotAuthorized, TopicExists, UnknownTopic
 from millpond.model.ids import TopicId, check_topic_name
@@ -42,9 +43,10 @@ NEVER = MetadataRequest.versions.last + 1
 async def metadata(call: KafkaCall, request: MetadataRequest) -> MetadataResponse:
     node = call.services.node
     quota = MutationQuota(call, strict_since=NEVER)
-    topics = await _topics(call, request, quota)
+    turns = Turns()
+    topics = await _topics(call, request, quota, turns)
     if request.include_topic_authorized_operations:
-        for topic in topics:
+        async for topic in turns.over(topics):
             if topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 topic.topic_authorized_operations = call.operations(ResourceType.TOPIC, topic.name or "")
     asked = request.include_cluster_authorized_operations
@@ -61,12 +63,12 @@ async def metadata(call: KafkaCall, request: MetadataRequest) -> MetadataRespons
 
 
 async def _topics(
-    call: KafkaCall, request: MetadataRequest, quota: MutationQuota
+    call: KafkaCall, request: MetadataRequest, quota: MutationQuota, turns: Turns
 ) -> list[MetadataResponseTopic]:
     if request.topics is None or (call.version == 0 and not request.topics):
         return [
-            _described(call, topic)
-            for topic in all_topics(call.log.topics)
+            await _described(call, topic, turns)
+            async for topic in turns.over(all_topics(call.log.topics))
             if call.allows(DESCRIBE_TOPIC, topic.name)
         ]
     await call.ensure_known(
@@ -80,23 +82,24 @@ async def _topics(
         else None
     )
     asked = {(each.name, bytes(each.topic_id)): each for each in request.topics}
-    return [await _asked(call, each, may_create) for each in asked.values()]
+    return [await _asked(call, each, may_create, turns) async for each in turns.over(asked.values())]
 
 
 async def _asked(
-    call: KafkaCall, asked: MetadataRequestTopic, may_create: MutationQuota | None
+    call: KafkaCall, asked: MetadataRequestTopic, may_create: MutationQuota | None, turns: Turns
 ) -> MetadataResponseTopic:
     if asked.name is None or asked.topic_id != NO_UUID:
-        return _by_id(call, asked)
+        return await _by_id(call, asked, turns)
     try:
         call.require(DESCRIBE_TOPIC, asked.name)
         topic = find_internal(call.log.topics, asked.name)
-        return _described(call, topic or await _find_or_create(call, asked.name, may_create))
+        topic = topic or await _find_or_create(call, asked.name, may_create)
+        return await _described(call, topic, turns)
     except MillpondError as error:
         return MetadataResponseTopic(error_code=code_of(error), name=asked.name, partitions=[])
 
 
-def _by_id(call: KafkaCall, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+async def _by_id(call: KafkaCall, asked: MetadataRequestTopic, turns: Turns) -> MetadataResponseTopic:
     if asked.topic_id == NO_UUID or call.version < BY_ID_SINCE:
         return MetadataResponseTopic(
             error_code=ErrorCode.INVALID_REQUEST,
@@ -107,9 +110,9 @@ def _by_id(call: KafkaCall, asked: MetadataRequestTopic) -> MetadataResponseTopi
     try:
         if (internal := find_internal(call.log.topics, None, asked.topic_id)) is not None:
             call.require(DESCRIBE_TOPIC, internal.name)
-            return _described(call, internal)
+            return await _described(call, internal, turns)
         call.require_topic(DESCRIBE_TOPIC, "", asked.topic_id, by_id=True)
-        return _described(call, call.log.topics.with_id(TopicId(asked.topic_id)))
+        return await _described(call, call.log.topics.with_id(TopicId(asked.topic_id)), turns)
     except (UnknownTopic, NotAuthorized) as error:
         is_unknown = isinstance(error, UnknownTopic)
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown else code_of(error)
@@ -137,13 +140,15 @@ async def _find_or_create(call: KafkaCall, name: str, may_create: MutationQuota 
         return call.log.topics.named(name)
 
 
-def _described(call: KafkaCall, topic: Topic) -> MetadataResponseTopic:
+async def _described(call: KafkaCall, topic: Topic, turns: Turns) -> MetadataResponseTopic:
     leaders = Leaders(call)
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic is CONSUMER_OFFSETS_TOPIC,
-        partitions=[_partition(call, leaders, topic, number) for number in range(topic.partitions)],
+        partitions=[
+            _partition(call, leaders, topic, number) async for number in turns.over(range(topic.partitions))
+        ],
     )
 
 
