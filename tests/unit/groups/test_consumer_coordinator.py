@@ -81,6 +81,37 @@ class Consumer:
         return await self.stage.groups.commit_offsets(self.group_id, offsets, sender)
 
 
+class HeldSaves:
+    """Saves of groups wait until they are released, in the order in which they have begun."""
+
+    def __init__(self, stage):
+        self._stage = stage
+        self._held = []
+        self.begun = []
+        store = stage.groups._store
+        store.save = self._hold("classic", store.save)
+        store.save_changes = self._hold("consumer", store.save_changes)
+
+    def _hold(self, kind, save):
+        async def held(*arguments):
+            self.begun.append(kind)
+            self._held.append(may_end := asyncio.Event())
+            await may_end.wait()
+            await save(*arguments)
+
+        return held
+
+    async def release(self):
+        """Let one save happen. Returns when the next one has begun."""
+        number = len(self.begun)
+        self._held.pop(0).set()
+        await self._stage.until(lambda: len(self.begun) > number)
+
+    async def release_last(self):
+        [may_end] = self._held
+        may_end.set()
+
+
 @pytest.fixture
 def consumer(stage):
     return lambda name, **options: Consumer(stage, name, **options)
@@ -191,6 +222,20 @@ async def test_changes_during_a_save_are_saved_together(stage, consumer):
     assert stage.log.writes == 2
 
 
+async def test_one_save_begins_when_the_one_before_has_ended(stage, consumer):
+    await stage.topic()
+    saves = HeldSaves(stage)
+    joining = [asyncio.create_task(consumer("alice").join())]
+    await saving(stage)
+    joining.append(asyncio.create_task(consumer("bob").join()))
+    await stage.settle()
+    assert saves.begun == ["consumer"]
+    await saves.release()
+    await saves.release_last()
+    await asyncio.gather(*joining)
+    assert members_in(stage) == ["alice", "bob"]
+
+
 async def test_a_change_that_is_not_saved_has_not_happened(stage, consumer):
     await stage.topic()
     alice, bob = consumer("alice"), consumer("bob")
@@ -280,6 +325,26 @@ async def test_members_go_on_with_another_coordinator(stage, consumer):
     assert before == (alice.epoch, alice.owned, bob.epoch, bob.owned)
     stage.advance_time(SESSION_MS)
     await stage.until(lambda: members_in(stage) == [])
+
+
+async def test_a_group_that_is_dropped_as_soon_as_it_was_loaded_is_loaded_again(stage, consumer):
+    await stage.topic()
+    alice = consumer("alice")
+    await alice.join()
+    stage.restart()
+    groups, store = stage.groups._loaded_groups, stage.groups._store
+    load, loads = store.load, []
+
+    async def load_and_drop(group_id):
+        loads.append(group_id)
+        stored = await load(group_id)
+        if len(loads) == 1:  # before the request for which it is loaded goes on
+            asyncio.get_running_loop().call_soon(lambda: groups.drop(groups._groups[group_id]))
+        return stored
+
+    store.load = load_and_drop
+    await alice.beat()
+    assert loads == ["readers", "readers"]
 
 
 async def test_a_coordinator_that_lost_the_group_answers_nothing(stage, consumer):
@@ -465,15 +530,22 @@ async def test_a_group_that_changes_its_protocol_while_it_is_saved_is_saved_in_o
     new, old, newer = consumer("new"), stage.client("old"), consumer("newer")
     await new.join()
     await old.join()
-    stage.log.may_write.clear()
-    leaving = [asyncio.create_task(new.leave())]
+    saves, tasks = HeldSaves(stage), []
+    for event in (
+        new.leave(),  # only a classic member is left
+        old.leave(),  # from a classic group, which is saved as empty
+        newer.join(),  # a group of the consumer protocol again
+    ):
+        tasks.append(asyncio.create_task(event))
+        await stage.settle()
+        assert saves.begun == ["consumer"]
+    await saves.release()
     await stage.settle()
-    leaving.append(asyncio.create_task(old.leave()))  # from a classic group, which is saved as empty
-    await stage.settle()
-    joining = asyncio.create_task(newer.join())
-    await stage.settle()
-    stage.log.may_write.set()
-    await asyncio.gather(*leaving, joining)
+    assert saves.begun == ["consumer", "classic"]
+    await saves.release()
+    assert saves.begun == ["consumer", "classic", "consumer"]
+    await saves.release_last()
+    await asyncio.gather(*tasks)
     assert type_in(stage) == ["consumer"]
     assert members_in(stage) == ["newer"]
 

@@ -19,6 +19,8 @@ GROUPS = "src/millpond/groups"
 TESTS = (
     "tests/transcripts/test_consumer_groups.py",
     "tests/unit/groups/test_consumer_coordinator.py",
+    "tests/unit/groups/consumer/test_messages.py",
+    "tests/unit/groups/consumer/test_subscriptions.py",
     "tests/unit/groups/consumer/test_topic_regex.py",
     "tests/unit/groups/consumer/test_group_properties.py",
 )
