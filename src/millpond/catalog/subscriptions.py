@@ -20,6 +20,8 @@ from millpond.model.subscriptions import SubscriptionConfig, config_from
 SubscriptionId = NewType("SubscriptionId", bytes)
 SHARED_MEMBER: Final = ""
 """The member name of the state that all consumers of a subscription share."""
+SHARE_GROUP: Final = "share_group"
+"""The field of a stored config that names the share group."""
 CHUNK_OFFSETS: Final = 8192
 FULL_CHUNK: Final = b"\xff" * (CHUNK_OFFSETS // 8)
 
@@ -147,6 +149,9 @@ class StoredSubscription:
     version: int
     """Raised by every change that makes dispatchers start again."""
     created_at: int
+    share_group: str = ""
+    """The id of the share group whose messages in the topic these are; empty for a subscription of its own. Then the
+    group's config decides, and `config` has only what it was created with."""
 
 
 class StateKey(NamedTuple):
@@ -202,11 +207,14 @@ def create(
     *,
     topic: str,
     now_ms: int,
+    share_group: str = "",
 ) -> StoredSubscription:
     """`floors` are the offsets at which each partition begins. A partition that is added later begins at its
     start."""
-    created = StoredSubscription(SubscriptionId(uuid.uuid4().bytes), topic_id, name, config, 1, now_ms)
-    row = (created.id, topic_id, name, json.dumps(config.to_json()), now_ms)
+    created = StoredSubscription(
+        SubscriptionId(uuid.uuid4().bytes), topic_id, name, config, 1, now_ms, share_group
+    )
+    row = (created.id, topic_id, name, _stored_config(config, share_group), now_ms)
     if not tx.rows(INSERT, row):
         raise SubscriptionExists(topic=topic, subscription=name)
     tx.each(
@@ -236,7 +244,7 @@ def all_subscriptions(tx: CatalogTransaction) -> list[StoredSubscription]:
 
 def alter(tx: CatalogTransaction, subscription: StoredSubscription, config: SubscriptionConfig) -> None:
     lock(tx, subscription)
-    tx.rows(ALTER, (json.dumps(config.to_json()), subscription.id))
+    tx.rows(ALTER, (_stored_config(config, subscription.share_group), subscription.id))
 
 
 def delete(tx: CatalogTransaction, subscription: StoredSubscription) -> None:
@@ -417,13 +425,21 @@ def _reasons_text(reasons: Sequence[str]) -> str:
     return json.dumps(reasons, ensure_ascii=False) if reasons else ""
 
 
+def _stored_config(config: SubscriptionConfig, share_group: str) -> str:
+    values = config.to_json()
+    return json.dumps({**values, SHARE_GROUP: share_group} if share_group else values)
+
+
 def _subscription(row: Row) -> StoredSubscription:
     subscription_id, topic_id, name, config, version, created_at = row
+    values = json.loads(config)
+    share_group = values.pop(SHARE_GROUP, "")
     return StoredSubscription(
         SubscriptionId(bytes(subscription_id)),
         TopicId(bytes(topic_id)),
         name,
-        config_from(json.loads(config)),
+        config_from(values),
         version,
         created_at,
+        share_group,
     )

@@ -4,13 +4,14 @@ Names and defaults are Kafka's. Kafka's broker configs set defaults and bounds; 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from millpond.model.config_changes import ConfigPlan, CurrentConfigs, applied, setting
 from millpond.model.configs import ConfigDefinition, ConfigEffect, ConfigType, between
 from millpond.model.errors import InvalidConfig
+from millpond.model.share_groups import ShareGroupConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
@@ -38,12 +39,14 @@ class MigrationPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The values that apply to a group of the consumer protocol. Defaults are Kafka's."""
+    """The values that apply to a group of the consumer protocol, or to a share group. Defaults are Kafka's."""
 
     session_timeout_ms: int = 45_000
     """A member that sends no heartbeat for this long is removed."""
     heartbeat_interval_ms: int = 5_000
     """How often members send heartbeats."""
+    share: ShareGroupConfig = field(default_factory=ShareGroupConfig)
+    """The values that apply if it is a share group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,16 @@ def test_a_subscription_is_found_again_as_it_was_made(catalog, topic, subscripti
     assert catalog.read(subscriptions.floors, found.id) == {("", 0): 10, ("", 1): 20}
 
 
+def test_a_subscription_belongs_to_its_share_group_when_it_is_altered_too(catalog, topic):
+    made = catalog.write(
+        subscriptions.create, topic.id, "share.g", CONFIG, {0: 10}, topic="orders", now_ms=1, share_group="g"
+    )
+    assert made.share_group == "g"
+    catalog.write(subscriptions.alter, made, CONFIG)
+    found = catalog.read(subscriptions.find, topic.id, "share.g", topic="orders")
+    assert (found.share_group, found.config) == ("g", CONFIG)
+
+
 def test_a_name_is_taken_once_for_each_topic(catalog, topic, subscription):
     with pytest.raises(SubscriptionExists, match="'orders' already has a subscription 'billing'"):
         create(catalog, topic)
