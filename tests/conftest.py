@@ -1,6 +1,7 @@
 """Fixtures for every folder of tests."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -33,6 +34,12 @@ NO_CONTEXTS = {"XDG_CONFIG_HOME": "/nonexistent"}
 """Commands and clients of a test do not connect to the clusters of the user who runs it."""
 
 
+COLLECTION_THRESHOLDS = (20_000, 10, 10)
+"""Garbage is collected more rarely than by default: thousands of tests and all modules are looked through each time."""
+
+gc.disable()  # while tests are found; `pytest_collection_finish` enables it
+
+
 # No example of a property is too slow: the machine may be busy. `make test` tries the same examples each time;
 # `make test-long` chooses others in each run, and prints those that fail.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -62,6 +69,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.faults)
         if any(folder in item.path.parents for folder in SPARK_FOLDERS):
             item.add_marker(pytest.mark.spark)
+
+
+def pytest_collection_finish() -> None:
+    """What exists now stays: no collection looks at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
