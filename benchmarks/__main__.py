@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from benchmarks import backfill, cluster, engine, groups, interfaces, kafka, queues, security, spark
+from benchmarks import backfill, cluster, engine, groups, interfaces, kafka, queues, reads, security, spark
 
 PARTS = {
     "backfill": backfill.run,
@@ -13,6 +13,7 @@ PARTS = {
     "groups": groups.run,
     "kafka": kafka.run,
     "queue": queues.run,
+    "reads": reads.run,
     "security": security.run,
     "spark": spark.run,
 }
