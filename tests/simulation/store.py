@@ -74,7 +74,7 @@ class BrokersStore:
     def is_open(self, key: str) -> bool:
         return self._shared.is_open(key)
 
-    def read(self, key: str, start: int, length: int) -> bytes:
+    def read(self, key: str, start: int, length: int) -> memoryview:
         self._refuse_reads()
         return self._shared.read(key, start, length)
 

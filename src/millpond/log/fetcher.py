@@ -1,16 +1,16 @@
 """The read path: tail cache, then read cache, then the store; and waiting at the end of the log.
 
 A read at the tail never leaves the event loop. Other reads run on their own threads, so they neither evict
-the tail nor delay the writer; readers at the same offset share one read (single flight). When a reader
-continues where an earlier fetch ended, the fetcher reads ahead, so that the bytes are in memory when the
-reader asks again.
+the tail nor delay the writer; readers at the same offset share one read (single flight). All partitions of a fetch are
+read together. When a reader continues where an earlier fetch ended, the fetcher reads ahead, again all partitions
+together and as much as the reader has taken, so that the bytes are in memory when the reader asks again.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from millpond.catalog import transactions
 from millpond.catalog.transactions import Aborted
@@ -18,11 +18,12 @@ from millpond.log.cache import ReadCache
 from millpond.log.limits import LogLimits
 from millpond.log.memory_reservation import MemoryReservation
 from millpond.log.partition import LogPartition
+from millpond.log.shared_reads import InPool, SharedReads
 from millpond.log.waiters import Waiters
 from millpond.model.errors import MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.observability.metrics import LogMetrics
-from millpond.reading.reader import READ_S_MAX, StoreReader
+from millpond.reading.reader import READ_S_MAX, PartitionRead, StoreReader
 from millpond.reading.runs import Run, take
 from millpond.records import Buffer
 from millpond.topology import ReadCatalog
@@ -31,8 +32,9 @@ UNKNOWN_OFFSET = -1
 REQUESTS_PER_TURN = 200
 FETCH_ENDS_MAX = 4_096
 """How many offsets at which lagging readers stopped are remembered. A fetch from one of them continues a fetch."""
-READS_AHEAD_MAX = 32
-"""With this many reads in flight, the fetcher does not read ahead: reads that a request waits for come first."""
+AHEAD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""With this many bytes wanted by reads in flight, the fetcher does not read ahead: reads that a request waits for come
+first."""
 
 FetchPosition = tuple[TopicPartition, int]
 
@@ -74,14 +76,18 @@ def failed(request: FetchRequest, error: MillpondError, log_start: int, end: int
     return FetchResult(request.topic_partition, (), request.offset, log_start, end, end, error=error)
 
 
-class FetchBudget(NamedTuple):
-    """How much one partition may add to a response."""
+@dataclass(slots=True)
+class FetchBudget:
+    """How much the next partition may add to a response, and what to read ahead when all partitions are read."""
 
-    budget: int
     deadline: float
     """By the loop's clock. After it the partition returns what it has."""
-    must_yield: bool
+    budget: int = 0
+    must_yield: bool = True
     """Whether to return at least one batch, regardless of budget and deadline."""
+    ahead_bytes_min: int = 0
+    """A read ahead for the partition reads at least this much."""
+    ahead: list[PartitionRead] = field(default_factory=list)
 
 
 class Fetcher:
@@ -89,7 +95,7 @@ class Fetcher:
         self,
         reader: StoreReader,
         waiters: Waiters,
-        in_pool: Callable[[Callable[[], list[Run]]], Coroutine[Any, Any, list[Run]]],
+        in_pool: InPool,
         read_catalog: ReadCatalog,
         limits: LogLimits,
         metrics: LogMetrics,
@@ -97,14 +103,12 @@ class Fetcher:
     ) -> None:
         self._metrics = metrics
         self._resolve = resolve
-        self._reader = reader
         self._waiters = waiters
-        self._in_pool = in_pool
         self._read_catalog = read_catalog
         self._limits = limits
         self._cache = ReadCache(limits.cache_bytes_max)
         self._memory = MemoryReservation(limits.gather_bytes_max)
-        self._in_flight: dict[FetchPosition, asyncio.Task[list[Run]]] = {}
+        self._reads = SharedReads(reader, in_pool, self._cache)
         self._fetch_ends: OrderedDict[FetchPosition, None] = OrderedDict()
         self.fetched_bytes = 0
 
@@ -136,16 +140,15 @@ class Fetcher:
     def forget(self, topic_partition: TopicPartition) -> None:
         """Drop the cached runs. Reads in flight still return to their waiting callers, but are not cached."""
         self._cache.forget(topic_partition)
-        for position in [each for each in self._in_flight if each[0] == topic_partition]:
-            del self._in_flight[position]
+        self._reads.forget(topic_partition)
 
     async def _gather(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
     ) -> list[FetchResult]:
         """Reading from memory needs no reservation. Reading from the store reserves room, which is bounded
         over all readers: otherwise every reader could hold its whole budget in memory at the same time."""
-        stored = [request for request in requests if self._needs_store(request)]
-        needed = sum(request.bytes_max for request in stored)
+        stored = [each for request in requests if (each := self._missing(request)) is not None]
+        needed = sum(each.bytes_wanted for each in stored)
         if not needed:
             return await self._once(requests, bytes_max, read_committed)
         async with self._memory.hold(min(needed, bytes_max)):
@@ -153,11 +156,28 @@ class Fetcher:
                 self._start_reads(stored, bytes_max)
             return await self._once(requests, bytes_max, read_committed)
 
-    def _needs_store(self, request: FetchRequest) -> bool:
+    def _missing(self, request: FetchRequest) -> PartitionRead | None:
+        """What must be read from the store for this request; None if enough of it is in memory."""
+        topic_partition, offset, room = request.topic_partition, request.offset, request.bytes_max
         try:
-            return self._is_only_in_store(self._resolve(request.topic_partition), request.offset)
+            partition = self._resolve(topic_partition)
         except MillpondError:
-            return False  # the result of this request carries the error
+            return None  # the result of this request carries the error
+        if not partition.log_start <= offset < partition.end_offset or partition.holds_in_tail(offset):
+            return None
+        while (run := self._cache.find(topic_partition, offset)) is not None:
+            room -= len(run.data)
+            offset = run.end_offset
+            if self._is_mostly_used(room, request.bytes_max):
+                return None
+        if offset >= partition.end_offset or partition.holds_in_tail(offset):
+            return None
+        return PartitionRead(topic_partition, offset, room)
+
+    @staticmethod
+    def _is_mostly_used(room: int, budget: int) -> bool:
+        """Whether the store is not read for the rest of a budget. The next batch may not even fit."""
+        return room * 2 < budget
 
     async def _once(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
@@ -165,20 +185,21 @@ class Fetcher:
         results = []
         room = bytes_max
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + READ_S_MAX
+        share = FetchBudget(loop.time() + READ_S_MAX, ahead_bytes_min=self._bytes_min(len(requests)))
         for request in requests:
-            budget = min(request.bytes_max, room)
-            empty_so_far = room == bytes_max
-            if not empty_so_far and loop.time() >= deadline and self._needs_store(request):
-                budget = 0
+            share.budget = min(request.bytes_max, room)
+            share.must_yield = room == bytes_max
+            is_late = not share.must_yield and loop.time() >= share.deadline
+            if is_late and self._missing(request) is not None:
+                share.budget = 0
             result = self._at_end(request, read_committed)
             if result is None:
-                share = FetchBudget(budget, deadline, must_yield=empty_so_far)
                 result = await self._one(request, share, read_committed)
             room = max(room - result.size, 0)
             results.append(result)
             if len(results) % REQUESTS_PER_TURN == 0:
                 await asyncio.sleep(0)  # let other tasks run
+        self._read_ahead(share.ahead)
         return results
 
     def _at_end(self, request: FetchRequest, read_committed: bool) -> FetchResult | None:
@@ -219,7 +240,9 @@ class Fetcher:
         stable = partition.open_transactions.last_stable(log_start, end) if read_committed else end
         batches, following = await self._batches(partition, request.offset, share, stable)
         if following < stable and not partition.holds_in_tail(following):
-            self._read_ahead(partition, request.offset, following)
+            size = max(sum(map(len, batches)), share.ahead_bytes_min)
+            if (ahead := self._ahead(partition, request.offset, following, size)) is not None:
+                share.ahead.append(ahead)
         aborted: Sequence[Aborted] = ()
         if read_committed and batches:
             aborted = await self._aborted(partition, request.offset, following)
@@ -241,7 +264,7 @@ class Fetcher:
     async def _batches(
         self, partition: LogPartition, offset: int, share: FetchBudget, limit: int
     ) -> tuple[Sequence[Buffer], int]:
-        """Read from tail, cache and store in turn, until the share is used up, the deadline has passed, or
+        """Read from tail, cache and store in turn, until the share is (mostly) used up, the deadline has passed, or
         nothing more follows. Skips gaps that compaction left."""
         taken: list[Buffer] = []
         loop = asyncio.get_running_loop()
@@ -254,7 +277,10 @@ class Fetcher:
             taken.extend(batches)
             budget -= sum(map(len, batches))
             offset = following
-            if taken and loop.time() >= share.deadline:
+            is_enough = self._is_mostly_used(budget, share.budget)
+            if taken and (
+                loop.time() >= share.deadline or (is_enough and self._is_only_in_store(partition, offset))
+            ):
                 break
         return taken or (), offset
 
@@ -266,7 +292,8 @@ class Fetcher:
         elif cached := self._cached(partition.topic_partition, offset, budget):
             runs, source = iter(cached), self._metrics.from_cache
         else:
-            read = await self._from_store(partition.topic_partition, offset, budget)
+            wanted = max(budget, self._limits.read_bytes)
+            read = await self._reads.runs(partition.topic_partition, offset, wanted)
             if partition.log_start > offset:  # the offset expired during the read
                 raise OffsetOutOfRange(
                     offset=offset, log_start=partition.log_start, end_offset=partition.end_offset
@@ -288,29 +315,40 @@ class Fetcher:
             offset = run.end_offset
         return runs
 
-    async def _from_store(self, topic_partition: TopicPartition, offset: int, budget: int) -> list[Run]:
-        return await asyncio.shield(self._start_read(topic_partition, offset, budget))
-
-    def _start_reads(self, requests: Sequence[FetchRequest], bytes_max: int) -> None:
-        """Start reads from the store concurrently, not one partition after the other."""
-        for request in requests:
+    def _start_reads(self, missing: Sequence[PartitionRead], bytes_max: int) -> None:
+        """Start to read what a fetch needs from the store, all together, not one partition after the other."""
+        wanted: list[PartitionRead] = []
+        least = self._bytes_min(len(missing))
+        for each in missing:
             if bytes_max <= 0:
-                return
-            budget = min(request.bytes_max, bytes_max)
-            self._start_read(request.topic_partition, request.offset, budget)
+                break
+            budget = min(each.bytes_wanted, bytes_max)
             bytes_max -= budget
+            wanted.append(each._replace(bytes_wanted=max(budget, least)))
+        self._reads.start(wanted)
 
-    def _read_ahead(self, partition: LogPartition, offset: int, following: int) -> None:
-        """Start reading what follows `following`, if a reader at `offset` continues an earlier fetch."""
-        if not self._continues_fetch(partition.topic_partition, offset, following):
-            return
-        room = self._limits.read_bytes
-        while room > 0 and (run := self._cache.find(partition.topic_partition, following)) is not None:
+    def _read_ahead(self, wanted: Sequence[PartitionRead]) -> None:
+        if self._reads.bytes_in_flight + sum(each.bytes_wanted for each in wanted) <= AHEAD_BYTES_MAX:
+            self._reads.start(wanted)
+
+    def _bytes_min(self, partitions: int) -> int:
+        """Minimum number of bytes to read of each of these partitions, which are read together."""
+        return self._limits.read_bytes // partitions
+
+    def _ahead(self, partition: LogPartition, offset: int, following: int, size: int) -> PartitionRead | None:
+        """What to read ahead of a reader that has read from `offset` to `following`, if it continues an earlier
+        fetch: `size` bytes, unless twice as many are in memory. So it can take one part while the next one is
+        read."""
+        topic_partition = partition.topic_partition
+        if not self._continues_fetch(topic_partition, offset, following):
+            return None
+        room = 2 * size
+        while room > 0 and (run := self._cache.find(topic_partition, following)) is not None:
             room -= len(run.data)
             following = run.end_offset
-        is_free = len(self._in_flight) < READS_AHEAD_MAX
-        if room > 0 and is_free and self._is_only_in_store(partition, following):
-            self._start_read(partition.topic_partition, following, self._limits.read_bytes)
+        if room <= 0 or not self._is_only_in_store(partition, following):
+            return None
+        return PartitionRead(topic_partition, following, size)
 
     def _continues_fetch(self, topic_partition: TopicPartition, offset: int, following: int) -> bool:
         """Whether an earlier fetch stopped at `offset`. Remembers that the current one stops at `following`."""
@@ -326,28 +364,3 @@ class Fetcher:
         if not partition.log_start <= offset < partition.end_offset or partition.holds_in_tail(offset):
             return False
         return self._cache.find(partition.topic_partition, offset) is None
-
-    def _start_read(
-        self, topic_partition: TopicPartition, offset: int, budget: int
-    ) -> "asyncio.Task[list[Run]]":
-        """Start a read, or return the one in flight: all readers at the same offset share it."""
-        position = (topic_partition, offset)
-        task = self._in_flight.get(position)
-        if task is None:
-            wanted = max(budget, self._limits.read_bytes)
-            task = asyncio.create_task(
-                self._in_pool(lambda: self._reader.read_runs(topic_partition, offset, wanted))
-            )
-            self._in_flight[position] = task
-            task.add_done_callback(lambda done: self._on_read(position, done))
-        return task
-
-    def _on_read(self, position: FetchPosition, task: "asyncio.Task[list[Run]]") -> None:
-        # Retrieve the exception even if no reader waits for this task: asyncio would log a warning.
-        failed = task.cancelled() or task.exception() is not None
-        if self._in_flight.get(position) is not task:
-            return  # `forget` was called during the read
-        del self._in_flight[position]
-        if not failed:
-            for run in task.result():
-                self._cache.put(position[0], run)

@@ -28,6 +28,7 @@ from millpond.model.extents import Location
 from millpond.model.ids import Session
 from millpond.objects import files
 from millpond.objects.disk_reserve import Reserve
+from millpond.objects.recycled import RecycledMemory
 from millpond.objects.store import Method, check_expiry, check_key, check_prefix, check_range, total_length
 from millpond.segments.keys import journal_key
 
@@ -76,6 +77,7 @@ class FileStore:
         self._lock = threading.Lock()
         self._journal: _Journal | None = None
         self._sequences = itertools.count()
+        self._memory = RecycledMemory()
         self._durable_directories: set[Path] = set()
         self._closed = False
         self._had_no_room = False
@@ -118,17 +120,18 @@ class FileStore:
         with files.os_errors(), self._temporary(parts) as temporary:
             self._link(temporary, key, path)
 
-    def read(self, key: str, start: int, length: int) -> bytes:
+    def read(self, key: str, start: int, length: int) -> memoryview:
         check_range(start, length)
         path = self._path(key)
         end = self._acknowledged(key)
         # Beyond the acknowledged end of the open journal there are only torn or unsynced bytes.
         wanted = length if end is None else max(0, min(length, end - start))
+        data = self._memory.take(length)
         with files.os_errors(), _missing(key):
-            data = files.read_some(path, start, wanted)
-        if len(data) < length:
+            count = files.read_into(path, start, data[:wanted])
+        if count < length:
             raise CorruptObject(
-                key=key, position=start + len(data), reason=f"{length} bytes from {start} were asked"
+                key=key, position=start + count, reason=f"{length} bytes from {start} were asked"
             )
         return data
 

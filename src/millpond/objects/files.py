@@ -66,17 +66,15 @@ def _after(parts: list[Buffer], written: int) -> list[Buffer]:
     return []
 
 
-def read_some(path: Path, start: int, length: int) -> bytes:
-    """The bytes from `start`; fewer than `length` only at the end of the file."""
+def read_into(path: Path, start: int, view: memoryview) -> int:
+    """Fill the view with the bytes from `start`. Returns how many there were: fewer than fit only at the end of the
+    file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    count = 0
     try:
-        data = os.pread(descriptor, length, start)
-        while 0 < len(data) < length:
-            more = os.pread(descriptor, length - len(data), start + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        while count < len(view) and (more := os.preadv(descriptor, [view[count:]], start + count)):
+            count += more
+        return count
     finally:
         os.close(descriptor)
 

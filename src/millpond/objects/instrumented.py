@@ -52,7 +52,7 @@ class Instrumented:
             self._store.put(key, parts)
         self._bytes["put"].inc(sum(map(len, parts)))
 
-    def read(self, key: str, start: int, length: int) -> bytes:
+    def read(self, key: str, start: int, length: int) -> memoryview:
         with self._measured("read"):
             data = self._store.read(key, start, length)
         self._bytes["read"].inc(len(data))

@@ -46,12 +46,12 @@ class MemoryStore:
                 raise ObjectExists(key=key)
             self._objects[key] = b"".join(parts)
 
-    def read(self, key: str, start: int, length: int) -> bytes:
+    def read(self, key: str, start: int, length: int) -> memoryview:
         check_range(start, length)
         data = self._get(key)
         if start + length > len(data):
             raise CorruptObject(key=key, position=len(data), reason=f"{length} bytes from {start} were asked")
-        return data[start : start + length]
+        return memoryview(bytearray(memoryview(data)[start : start + length]))
 
     def list(self, prefix: str) -> Iterator[str]:
         check_prefix(prefix)

@@ -86,15 +86,15 @@ class RemoteStore:
         total_length(parts)
         self._create(check_key(key), parts)
 
-    def read(self, key: str, start: int, length: int) -> bytes:
+    def read(self, key: str, start: int, length: int) -> memoryview:
         check_range(start, length)
         with _errors(check_key(key)):
-            data = bytes(obstore.get_range(self._store, key, start=start, length=length))
+            data = bytearray(obstore.get_range(self._store, key, start=start, length=length))
         if len(data) != length:
             raise CorruptObject(
                 key=key, position=start + len(data), reason=f"{length} bytes from {start} were asked"
             )
-        return data
+        return memoryview(data)
 
     def list(self, prefix: str) -> Iterator[str]:
         check_prefix(prefix)

@@ -85,7 +85,7 @@ class Retrying:
 
         self._retry("put", attempt)
 
-    def read(self, key: str, start: int, length: int) -> bytes:
+    def read(self, key: str, start: int, length: int) -> memoryview:
         return self._retry("read", lambda _: self._store.read(key, start, length))
 
     def list(self, prefix: str) -> Iterator[str]:

@@ -35,7 +35,7 @@ class ObjectStore(Protocol):
       later.
     * **Bytes never change.** An acknowledged byte reads the same until its object is deleted.
     * **Callers own their buffers.** The store reads them during the call only, and keeps none. They must not
-      change during the call. The caller owns what `read` returns.
+      change during the call. The caller owns what `read` returns, and may change it.
     * **Keys** are names that the caller takes from `millpond.segments.keys`: 1 to 255 of letters, digits, `_`
       and `-` in parts divided by `/`. No key is the folder of another (`a` and `a/b`).
     * **Errors.** `StoreUnavailable` (retry), `StoreFull` (retry when there is room), `ObjectExists`,
@@ -76,8 +76,11 @@ class ObjectStore(Protocol):
         existing object with exactly these bytes as its own.) Limits as for `append`.
         """
 
-    def read(self, key: str, start: int, length: int) -> bytes:
-        """Return exactly `length` bytes (at least 1) from `start` (at least 0).
+    def read(self, key: str, start: int, length: int) -> memoryview:
+        """Return exactly `length` bytes (at least 1) from `start` (at least 0), in memory that may be changed.
+
+        The memory is used again when the view and all its parts are gone, so keep no part of it for longer than the
+        whole should stay.
 
         `ObjectMissing` if there is no such object, `CorruptObject` if it ends before `start + length`.
         """

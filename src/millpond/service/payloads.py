@@ -226,7 +226,7 @@ class PayloadTransfers:
             yield await self._read(key, start, min(self._limits.piece_bytes, size - start))
 
     async def _read(self, key: str, start: int, length: int) -> bytes:
-        return await self._in_pool(lambda: self._store.read(key, start, length))
+        return await self._in_pool(lambda: bytes(self._store.read(key, start, length)))
 
     async def _in_pool(self, work: Callable[[], T]) -> T:
         if self._closed:

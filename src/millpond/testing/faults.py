@@ -135,7 +135,7 @@ class FaultyStore:
     def put(self, key: str, parts: Sequence[Buffer]) -> None:
         self._call("put", lambda: self._store.put(key, parts))
 
-    def read(self, key: str, start: int, length: int) -> bytes:
+    def read(self, key: str, start: int, length: int) -> memoryview:
         fault = self._faults.take("read")
         data = _apply_fault(fault, lambda: self._store.read(key, start, length))
         return data[: max(0, len(data) - fault.missing_bytes)]

@@ -12,7 +12,15 @@ OTHER = TopicPartition(TopicId(b"t" * 16), 1)
 
 
 def run(base, end, size=10):
-    return Run(base, end, b"x" * size)
+    return Run(base, end, bytearray(size))
+
+
+def read_together(*bases, size=10):
+    """Runs that are parts of one memory."""
+    whole = memoryview(bytearray(size * len(bases)))
+    return [
+        Run(base, base + 1, whole[size * number : size * (number + 1)]) for number, base in enumerate(bases)
+    ]
 
 
 def test_a_run_is_found_by_any_of_its_offsets():
@@ -61,6 +69,32 @@ def test_a_forgotten_partition_is_gone_and_its_neighbours_are_not():
     assert cache.bytes == 10
 
 
+def test_the_whole_memory_counts_as_long_as_one_of_its_runs_is_kept():
+    cache = ReadCache(100)
+    for each in read_together(0, 1, 2):
+        cache.put(WHERE, each)
+    assert cache.bytes == 30
+    [small, *_] = read_together(3, 4, 5)
+    cache.put(OTHER, small)
+    assert cache.bytes == 60
+    cache.forget(WHERE)
+    assert cache.bytes == 30
+    cache.forget(OTHER)
+    assert cache.bytes == 0
+
+
+def test_runs_that_were_read_together_are_evicted_together():
+    """Else one of them that is used again and again would keep the memory of all."""
+    cache = ReadCache(60)
+    for bases in ((0, 1, 2), (3, 4, 5)):
+        for each in read_together(*bases):
+            cache.put(WHERE, each)
+    cache.find(WHERE, 1)
+    cache.put(WHERE, run(6, 7))
+    assert [cache.find(WHERE, offset) is not None for offset in range(7)] == [True] * 3 + [False] * 3 + [True]
+    assert cache.bytes == 40
+
+
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 20), st.integers(1, 5), st.integers(1, 40)), max_size=60)
 )
@@ -73,4 +107,5 @@ def test_what_is_found_holds_the_offset_and_the_budget_is_kept(steps):
         found = cache.find(WHERE, offset)
         assert found is None or found.base_offset <= offset < found.end_offset
         assert cache.bytes <= 100
-        assert cache.bytes == sum(len(each.data) for each in cache._runs.values())
+        assert cache.bytes == sum(each.size for each in cache._memories.values())
+        assert all(each.runs for each in cache._memories.values())

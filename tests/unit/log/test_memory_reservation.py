@@ -64,7 +64,7 @@ async def test_fetches_from_the_store_share_it(start, eventually):
     hold = engine.faults.hold("read")
     polls = [asyncio.create_task(engine.fetch(offset, room=1_000_000)) for offset in (0, 10)]
     await asyncio.to_thread(hold.wait_reached)
-    assert (fetcher._memory.used, len(fetcher._in_flight)) == (1_000_000, 1)
+    assert (fetcher._memory.used, len(fetcher._reads.in_flight)) == (1_000_000, 1)
     hold.release()
     assert all([(await poll).batches for poll in polls])
     await eventually(lambda: fetcher._memory.used == 0)

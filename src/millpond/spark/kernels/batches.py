@@ -44,7 +44,7 @@ def walk_batches(buffer: Buffer) -> BatchTable:
     return table[:, :count]
 
 
-def check_and_stamp(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
+def check_and_stamp(data: memoryview, base_offset: int, epoch: int, stamped: bool) -> int:
     """Check every batch, stamp it, and return the offset that follows, as `reading.reader.check_and_stamp` does."""
     table = walk_batches(data)
     _check_crcs(data, table)
@@ -185,7 +185,7 @@ def _check_order(table: BatchTable, base_offset: int) -> None:
         )
 
 
-def _check_crcs(data: bytearray, table: BatchTable) -> None:
+def _check_crcs(data: memoryview, table: BatchTable) -> None:
     with memoryview(data) as view:
         starts, ends = table[POSITION] + CRC_START, table[POSITION] + table[SIZE]
         for start, end, expected in zip(starts.tolist(), ends.tolist(), table[CRC].tolist(), strict=True):

@@ -271,9 +271,9 @@ def _check(objects: ObjectStore, extent: Extent, aborted: Sequence[Aborted]) -> 
 
 def _check_object(objects: ObjectStore, extent: Extent, key: str) -> tuple[list[DataFault], memoryview]:
     if key.startswith(SEGMENTS):
-        whole = memoryview(objects.read(key, 0, objects.size(key)))
+        whole = objects.read(key, 0, objects.size(key))
         return check_segment_object(extent, whole), whole[extent.position : extent.position + extent.length]
-    framed = memoryview(objects.read(key, extent.position - FRAME_BYTES, FRAME_BYTES + extent.length))
+    framed = objects.read(key, extent.position - FRAME_BYTES, FRAME_BYTES + extent.length)
     return check_journal_extent(extent, framed), framed[FRAME_BYTES:]
 
 
