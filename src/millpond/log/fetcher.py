@@ -110,6 +110,8 @@ class Fetcher:
         self._memory = MemoryReservation(limits.gather_bytes_max)
         self._reads = SharedReads(reader, in_pool, self._cache)
         self._fetch_ends: OrderedDict[FetchPosition, None] = OrderedDict()
+        self._joint_bytes_max = limits.cache_bytes_max // 2
+        """How much is read together: more would leave the read cache before it is used."""
         self.fetched_bytes = 0
 
     async def fetch(
@@ -168,16 +170,18 @@ class Fetcher:
         while (run := self._cache.find(topic_partition, offset)) is not None:
             room -= len(run.data)
             offset = run.end_offset
-            if self._is_mostly_used(room, request.bytes_max):
+            if _is_mostly_used(room, request.bytes_max):
                 return None
         if offset >= partition.end_offset or partition.holds_in_tail(offset):
             return None
         return PartitionRead(topic_partition, offset, room)
 
-    @staticmethod
-    def _is_mostly_used(room: int, budget: int) -> bool:
-        """Whether the store is not read for the rest of a budget. The next batch may not even fit."""
-        return room * 2 < budget
+    def _needs_store(self, request: FetchRequest) -> bool:
+        """Whether nothing of what is requested is in memory."""
+        try:
+            return self._is_only_in_store(self._resolve(request.topic_partition), request.offset)
+        except MillpondError:
+            return False  # the result of this request carries the error
 
     async def _once(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
@@ -190,7 +194,7 @@ class Fetcher:
             share.budget = min(request.bytes_max, room)
             share.must_yield = room == bytes_max
             is_late = not share.must_yield and loop.time() >= share.deadline
-            if is_late and self._missing(request) is not None:
+            if is_late and self._needs_store(request):
                 share.budget = 0
             result = self._at_end(request, read_committed)
             if result is None:
@@ -271,13 +275,20 @@ class Fetcher:
         budget = share.budget
         while offset < limit and (budget > 0 or (share.must_yield and not taken)):
             must_yield = share.must_yield and not taken
-            batches, following = await self._read_once(partition, offset, budget, limit, must_yield)
+            try:
+                batches, following = await self._read_once(partition, offset, budget, limit, must_yield)
+            except OffsetOutOfRange:
+                raise
+            except MillpondError:
+                if not taken:
+                    raise
+                break  # the reader gets what precedes, and the error when it asks for what follows
             if following == offset:
                 break
             taken.extend(batches)
             budget -= sum(map(len, batches))
             offset = following
-            is_enough = self._is_mostly_used(budget, share.budget)
+            is_enough = _is_mostly_used(budget, share.budget)
             if taken and (
                 loop.time() >= share.deadline or (is_enough and self._is_only_in_store(partition, offset))
             ):
@@ -319,6 +330,7 @@ class Fetcher:
         """Start to read what a fetch needs from the store, all together, not one partition after the other."""
         wanted: list[PartitionRead] = []
         least = self._bytes_min(len(missing))
+        bytes_max = min(bytes_max, self._joint_bytes_max)
         for each in missing:
             if bytes_max <= 0:
                 break
@@ -328,7 +340,8 @@ class Fetcher:
         self._reads.start(wanted)
 
     def _read_ahead(self, wanted: Sequence[PartitionRead]) -> None:
-        if self._reads.bytes_in_flight + sum(each.bytes_wanted for each in wanted) <= AHEAD_BYTES_MAX:
+        wanted_bytes = sum(each.bytes_wanted for each in wanted)
+        if self._reads.bytes_in_flight + wanted_bytes <= min(AHEAD_BYTES_MAX, self._joint_bytes_max):
             self._reads.start(wanted)
 
     def _bytes_min(self, partitions: int) -> int:
@@ -364,3 +377,8 @@ class Fetcher:
         if not partition.log_start <= offset < partition.end_offset or partition.holds_in_tail(offset):
             return False
         return self._cache.find(partition.topic_partition, offset) is None
+
+
+def _is_mostly_used(room: int, budget: int) -> bool:
+    """Whether the store is not read for the rest of a budget. The next batch may not even fit."""
+    return room * 2 < budget

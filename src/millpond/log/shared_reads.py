@@ -43,6 +43,7 @@ class SharedReads:
             if key not in self.in_flight:
                 flights[each] = self.in_flight[key] = asyncio.get_running_loop().create_future()
         if flights:
+            self.bytes_in_flight += sum(each.bytes_wanted for each in flights)
             task = asyncio.create_task(self._perform(flights))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -54,8 +55,6 @@ class SharedReads:
 
     async def _perform(self, flights: Mapping[PartitionRead, PendingRuns]) -> None:
         wanted = list(flights)
-        size = sum(each.bytes_wanted for each in wanted)
-        self.bytes_in_flight += size
         found: Sequence[FoundRuns | BaseException] = ()
         try:
             found = await self._in_pool(lambda: self._reader.read_many(wanted))
@@ -64,17 +63,21 @@ class SharedReads:
             if not isinstance(error, Exception):  # a cancellation, at the end of the loop
                 raise
         finally:
-            self.bytes_in_flight -= size
-            for each, runs in zip(wanted, found, strict=True):
-                self._end(each, flights[each], runs)
+            self.bytes_in_flight -= sum(each.bytes_wanted for each in wanted)
+            results = list(zip(wanted, flights.values(), found, strict=True))
+            current = [each for each in results if self._end(*each)]
+            for read, _, runs in current:
+                for run in runs if isinstance(runs, list) else ():
+                    self._cache.put(read.topic_partition, run)
 
-    def _end(self, read: PartitionRead, flight: PendingRuns, found: FoundRuns | BaseException) -> None:
+    def _end(self, read: PartitionRead, flight: PendingRuns, found: FoundRuns | BaseException) -> bool:
+        """Returns whether the result may be cached: not if `forget` was called during the read."""
         key = (read.topic_partition, read.offset)
-        is_current = self.in_flight.get(key) is flight  # unless `forget` was called during the read
+        is_current = self.in_flight.get(key) is flight
         if is_current:
             del self.in_flight[key]
         if flight.done():
-            return
+            return False
         if isinstance(found, asyncio.CancelledError):
             flight.cancel()
         elif isinstance(found, BaseException):
@@ -82,5 +85,4 @@ class SharedReads:
             flight.exception()  # retrieved, even if no reader waits for it: asyncio would log a warning
         else:
             flight.set_result(found)
-            for run in found or () if is_current else ():
-                self._cache.put(read.topic_partition, run)
+        return is_current

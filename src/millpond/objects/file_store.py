@@ -126,8 +126,8 @@ class FileStore:
         end = self._acknowledged(key)
         # Beyond the acknowledged end of the open journal there are only torn or unsynced bytes.
         wanted = length if end is None else max(0, min(length, end - start))
-        data = self._memory.take(length)
         with files.os_errors(), _missing(key):
+            data = self._memory.take(length)
             count = files.read_into(path, start, data[:wanted])
         if count < length:
             raise CorruptObject(

@@ -30,7 +30,8 @@ class _Loan(weakref.ref[Any]):
 
 class RecycledMemory:
     """`deque` and `dict` operations of one step need no lock, which the callback of a view that ends could not take:
-    it may run inside any other call of the same thread."""
+    it may run inside any other call of the same thread. The memory is free before finalizers of objects that refer to
+    the view are called, so these must not read it."""
 
     def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._kept_bytes_max = kept_bytes_max
@@ -54,7 +55,8 @@ class RecycledMemory:
         try:
             memory = self._free[size].pop()
         except IndexError:
-            memory = mmap.mmap(-1, size)
+            # Private: a process that is forked must not change what this one reads.
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         # The view and its parts keep `exporter` alive. The memory itself could not tell when they end.
         exporter = _array(size).from_buffer(memory)
         loan = _Loan(exporter, self._give_back)

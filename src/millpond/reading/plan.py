@@ -14,9 +14,9 @@ from millpond.segments.index import entry_for_offset
 
 GAP_BYTES_MAX: Final = 64 * 1024
 """Maximum gap between two ranges of an object that are read together, because a second read costs more."""
-JOINT_BYTES_MAX: Final = 4 * 1024 * 1024
+JOINT_BYTES_MAX: Final = 1024 * 1024
 """Ranges are read together up to this size: then the bytes are still in the processor's cache when they are checked,
-and several reads of a remote store can run at a time."""
+several reads of a remote store can run at a time, and a view of one range keeps little memory of others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,11 @@ LOOK_UPS_MAX: Final = 5
 """How often an offset is looked up if its object was replaced each time."""
 READ_S_MAX: Final = 1.0
 """After this no further reads are started."""
-USED_SHARE_MIN: Final = 0.5
-"""A run is a view of what was read if at least half of that belongs to runs. Otherwise it is a copy: the rest
-would stay in memory with it."""
+READ_BYTES_MAX: Final = 64 * 1024 * 1024
+"""After this no further reads are started. Each position reads one batch or more, even if it wants less."""
+VIEW_SHARE_MIN: Final = 1 / 16
+"""A run is a view of what was read if it is at least this share of it. Otherwise it is a copy: the whole would stay in
+memory with a small part."""
 
 
 def check_and_stamp(data: memoryview, base_offset: int, epoch: int, stamped: bool) -> int:
@@ -158,11 +160,13 @@ class StoreReader:
 
     def _perform_all(self, reads: Sequence[ObjectRead]) -> "SliceResults":
         done: SliceResults = {}
-        deadline = self._timer() + READ_S_MAX
+        deadline, size = self._timer() + READ_S_MAX, 0
         for start in range(0, len(reads), self._store.reads_at_once):
-            for results in self._performed(reads[start : start + self._store.reads_at_once]):
+            together = reads[start : start + self._store.reads_at_once]
+            for results in self._performed(together):
                 done |= results
-            if self._timer() >= deadline:
+            size += sum(each.length for each in together)
+            if self._timer() >= deadline or size >= READ_BYTES_MAX:
                 break
         return done
 
@@ -186,16 +190,28 @@ class StoreReader:
             }
         try:
             data = self._store.read(read.key, read.position, read.length)
+        except CorruptObject as error:
+            if len(read.parts) > 1:  # the object is cut short: some parts may be intact
+                return self._perform_each(read)
+            return {(part.reader, part.place): error for part in read.parts}
         except MillpondError as error:
             return {(part.reader, part.place): error for part in read.parts}
-        used = sum(part.slice.length for part in read.parts)
-        is_view = used >= read.length * USED_SHARE_MIN
+        view_bytes_min = read.length * VIEW_SHARE_MIN
         results: SliceResults = {}
         for reader, place, piece in read.parts:
             start = piece.position - read.position
             view = data[start : start + piece.length]
+            is_view = piece.length >= view_bytes_min
             results[reader, place] = self._run(piece, view if is_view else memoryview(bytearray(view)))
         return results
+
+    def _perform_each(self, read: ObjectRead) -> "SliceResults":
+        """Read each part by itself."""
+        return {
+            place: result
+            for part in read.parts
+            for place, result in self._perform(ObjectRead((part,))).items()
+        }
 
     def _run(self, piece: Slice, data: memoryview) -> Run | MillpondError:
         """Check and stamp. An extent whose batches are already stamped keeps its own offsets: it may have gaps."""

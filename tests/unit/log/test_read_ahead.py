@@ -58,7 +58,7 @@ def reads(monkeypatch):
     return found
 
 
-async def test_several_partitions_are_read_together_and_ahead(start, reads):
+async def test_several_partitions_are_read_together_and_ahead(start, reads, no_read_timeout):
     engine = await lagging(start, partitions=3, blocks=40)
     offsets = {engine.topic_partition(number): 0 for number in range(3)}
     fetches = 0

@@ -152,3 +152,37 @@ async def test_an_object_merged_away_under_a_slow_reader_is_found_again(start, t
     assert [key.split("/")[0] for key in engine_again.broker.store.list("")] == ["segments"]
     hold.release()
     assert await reading == [b"%d" % number for number in range(12)]
+
+
+async def test_what_precedes_the_damage_is_read_and_then_the_error(start):
+    engine = await start(inline_bytes_max=0, tail_bytes_max=0)
+    for value in (b"first", b"second", b"precious", b"behind"):
+        await engine.append(value)
+    objects = engine.broker.store._store._store._objects
+    for key, data in objects.items():
+        objects[key] = data.replace(b"precious", b"precioux")
+    found = await engine.fetch(0, room=100_000)
+    assert (found.next_offset, found.error) == (2, None)
+    assert len(b"".join(found.batches)) == found.size > 0
+    behind = await engine.fetch(2, room=100_000)
+    assert isinstance(behind.error, CorruptObject)
+    assert behind.batches == ()
+
+
+async def test_an_object_that_is_cut_short_takes_only_the_parts_that_it_lacks(start, tmp_path):
+    engine = await start(tmp_path, inline_bytes_max=0, tail_bytes_max=0, partitions=2)
+    await asyncio.gather(*(engine.append(b"x" * 1_000, partition=number) for number in (0, 1)))
+    store = engine.broker.store
+    read = store.read
+
+    def cut_short(key, start, length):
+        """The last byte of the object is gone."""
+        if start + length >= store.size(key):
+            raise CorruptObject(key=key, position=start, reason="cut short")
+        return read(key, start, length)
+
+    store.read = cut_short
+    requests = [FetchRequest(engine.topic_partition(number), 0, 10_000) for number in (0, 1)]
+    results = await engine.log.fetch(requests, bytes_max=20_000)
+    assert sorted(type(result.error) for result in results if result.error) == [CorruptObject]
+    assert sorted(result.size > 0 for result in results) == [False, True]
