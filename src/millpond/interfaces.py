@@ -144,6 +144,7 @@ class Interfaces:
             listener=self.kafka.listener,
             cluster_id=cluster_id,
             config_administration=parts.config_administration,
+            share_groups=parts.share_groups,
             limits=self._settings.kafka_limits(),
             group_limits=self._settings.group_limits(),
             transaction_limits=self._settings.transaction_limits(),

@@ -38,6 +38,7 @@ from millpond.service import (
     PayloadTransfers,
     Poller,
     SecurityAdministration,
+    ShareGroups,
     Workers,
 )
 from millpond.settings import Settings
@@ -108,6 +109,7 @@ class Parts:
     payloads: PayloadTransfers
     poller: Poller
     topic_changes: AuditedTopicChanges
+    share_groups: ShareGroups
     administration: Administration
     cluster: ClusterAdministration
     config_administration: ConfigAdministration
@@ -211,6 +213,7 @@ def build_parts(
         copy_body=payloads.copy,
         create_topic=topic_changes.create_by_broker,
     )
+    share_groups = ShareGroups(log, groups, queues.of_share_groups, configs.group_config)
     sessions = Sessions(log.read, log.write, clock=clock)
     security = SecurityView(
         log.read,
@@ -278,7 +281,8 @@ def build_parts(
         payloads=payloads,
         poller=Poller(log, owners, workers, limits=settings.service_limits()),
         topic_changes=topic_changes,
-        administration=Administration(log, groups, owners, topic_changes, broker_configs),
+        share_groups=share_groups,
+        administration=Administration(log, groups, share_groups, owners, topic_changes, broker_configs),
         cluster=ClusterAdministration(log, topology, peers, session, audit),
         config_administration=ConfigAdministration(log, configs, broker_configs, topology, audit),
         security=security,
@@ -358,6 +362,7 @@ class HasParts:
         self.payloads = parts.payloads
         self.poller = parts.poller
         self.topic_changes = parts.topic_changes
+        self.share_groups = parts.share_groups
         self.administration = parts.administration
         self.cluster = parts.cluster
         self.config_administration = parts.config_administration

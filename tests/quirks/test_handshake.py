@@ -17,8 +17,6 @@ NO_TAGS = b"\0"
 NAMES = b"\x04abc\x021\0"
 """Client software name and version, and no tags: the body of ApiVersions v3."""
 BETWEEN_BROKERS = {4, 5, 6, 7, 27, *range(52, 55), 56, 58, 59, *range(62, 65), 67, 70, 73, *range(80, 90)}
-SHARE_GROUPS = {76, 77, 78, 79, 90, 91, 92}
-"""Groups that share partitions (KIP-932)."""
 
 
 def asked(name="millpond-tests", version="1.0"):
@@ -85,8 +83,14 @@ async def test_features_are_told_from_version_3_and_those_from_zero_only_from_ve
         version: {each.name: each.max_version_level for each in told[version].finalized_features}
         for version in told
     }
-    assert supported == {0: [], 1: [], 2: [], 3: [], 4: ["group.version", "transaction.version"]}
-    versions = {"group.version": 1, "transaction.version": 2}
+    assert supported == {
+        0: [],
+        1: [],
+        2: [],
+        3: [],
+        4: ["group.version", "share.version", "transaction.version"],
+    }
+    versions = {"group.version": 1, "share.version": 1, "transaction.version": 2}
     assert finalized == {0: {}, 1: {}, 2: {}, 3: versions, 4: versions}
     assert [told[version].finalized_features_epoch for version in (0, 3, 4)] == [-1, 0, 0]
 
@@ -105,7 +109,7 @@ async def test_nothing_is_advertised_that_is_not_spoken(client):
     """Consoles show a page for each key they find, and clients that may choose use the newer kinds of groups as soon
     as they are there: what brokers say to each other, and what is not made yet, must not be."""
     keys = {each.api_key for each in (await client.ask(asked(), 3)).api_keys}
-    assert not keys & (BETWEEN_BROKERS | SHARE_GROUPS)
+    assert not keys & BETWEEN_BROKERS
 
 
 @pytest.mark.parametrize(

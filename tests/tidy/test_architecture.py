@@ -81,7 +81,7 @@ PUBLIC = {
     ],
     millpond.service: [
         *("Administration", "GroupDetails", "GroupPartition", "MessageWriter", "Owners", "StoredMessage"),
-        *("BrowserLogin", "OidcCallback"),
+        *("BrowserLogin", "OidcCallback", "ShareGroups", "TopicPositions"),
         *(
             "PartitionDescription",
             "PollRequest",
@@ -126,12 +126,16 @@ PUBLIC = {
             "Revocation",
             "SubscriptionStart",
             "StartAt",
+            "SharePosition",
+            "ShareSubscriptions",
         ),
         *("SubscriptionStatus", "PullConsumers", "Pulled", "PullerName"),
     ],
     millpond.groups: [
         *("CONSUMER", "NO_MEMBER", "CommitSender", "CommittedOffsets", "ConsumerGroupDescription"),
         *("ConsumerHeartbeat", "ConsumerHeartbeatResponse", "Description", "GroupLimits"),
+        *("SHARE", "ShareGroupDescription", "ShareHeartbeat", "ShareHeartbeatResponse"),
+        *("ShareMemberDescription",),
         *("GroupListing", "GroupPhase", "Groups", "JOIN_EPOCH", "JoinRequest", "Joined"),
         *("LeaveRequest", "MemberDescription", "Protocol", "SyncRequest", "Synced"),
         "assigned_partitions",

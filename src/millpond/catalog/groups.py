@@ -1,7 +1,7 @@
-"""Groups of both protocols, and their committed offsets. Writers lock the group's coordinator shard first.
+"""Groups of all types, and their committed offsets. Writers lock the group's coordinator shard first.
 
-A classic group is one row. A group of the consumer protocol has a row for each member as well, so that a change of one
-member writes one row. Its `state` is Empty or Stable: how far its members are is known from the members.
+A classic group is one row. A consumer group and a share group have a row for each member as well, so that a change of
+one member writes one row. Its `state` is Empty or Stable: how far its members are is known from the members.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from millpond.model.ids import TopicId, TopicPartition
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 SAVE: Final = """
     INSERT INTO groups
       (group_id, shard, generation, protocol_type, state, members, updated_at, type, state_of_type)
@@ -44,7 +45,7 @@ ALL: Final = """
 """
 DELETE: Final = "DELETE FROM groups WHERE group_id = ? RETURNING group_id"
 FORGET_EMPTY: Final = """
-    DELETE FROM groups WHERE state = 'Empty'
+    DELETE FROM groups WHERE state = 'Empty' AND type <> 'share'
       AND NOT EXISTS (SELECT 1 FROM group_offsets o WHERE o.group_id = groups.group_id)
       AND NOT EXISTS (SELECT 1 FROM txn_offsets t WHERE t.group_id = groups.group_id)
     RETURNING group_id
@@ -121,7 +122,7 @@ def save(tx: CatalogTransaction, group: GroupRow) -> None:
 
 
 def save_epoch(tx: CatalogTransaction, group_id: str, epoch: int, state: str, *, now_ms: int) -> None:
-    """Save what has changed of a stored group of the consumer protocol, if nothing else of its row has."""
+    """Save what has changed of a stored consumer or share group, if nothing else of its row has."""
     tx.rows(SAVE_EPOCH, (epoch, state, now_ms, group_id))
 
 
@@ -164,7 +165,8 @@ def delete(tx: CatalogTransaction, group_id: str) -> bool:
 
 
 def forget_empty(tx: CatalogTransaction) -> int:
-    """Remove groups that have neither members nor offsets."""
+    """Remove groups that have neither members nor offsets. Share groups stay, with the positions of their
+    subscriptions."""
     return len(tx.rows(FORGET_EMPTY))
 
 

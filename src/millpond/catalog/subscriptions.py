@@ -35,6 +35,7 @@ COLUMNS: Final = "SELECT id, topic_id, name, config, version, created_at FROM su
 BY_NAME: Final = f"{COLUMNS} WHERE topic_id = ? AND name = ?"
 BY_ID: Final = f"{COLUMNS} WHERE id = ?"
 OF_TOPIC: Final = f"{COLUMNS} WHERE topic_id = ? ORDER BY name"
+OF_NAME: Final = f"{COLUMNS} WHERE name = ? ORDER BY topic_id"
 ALL: Final = f"{COLUMNS} ORDER BY topic_id, name"
 LOCK: Final = "UPDATE subscriptions SET version = version WHERE id = ? RETURNING version"
 ALTER: Final = "UPDATE subscriptions SET config = ?, version = version + 1 WHERE id = ?"
@@ -240,6 +241,12 @@ def of_topic(tx: CatalogTransaction, topic_id: TopicId) -> list[StoredSubscripti
 
 def all_subscriptions(tx: CatalogTransaction) -> list[StoredSubscription]:
     return [_subscription(row) for row in tx.rows(ALL)]
+
+
+def of_share_group(tx: CatalogTransaction, group_id: str, name: str) -> list[StoredSubscription]:
+    """The subscriptions of a share group in all topics. `name` is the one that they have."""
+    found = [_subscription(row) for row in tx.rows(OF_NAME, (name,))]
+    return [each for each in found if each.share_group == group_id]
 
 
 def alter(tx: CatalogTransaction, subscription: StoredSubscription, config: SubscriptionConfig) -> None:

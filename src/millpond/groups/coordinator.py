@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from millpond.catalog import groups as catalog
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupOffset
-from millpond.groups.classic.group import NewId
+from millpond.groups.classic.group import ClassicGroup, NewId
 from millpond.groups.classic.messages import (
     Description,
     GroupPhase,
@@ -33,6 +33,13 @@ from millpond.groups.consumer.subscriptions import MayDescribe
 from millpond.groups.consumer_protocol import CONSUMER
 from millpond.groups.limits import GroupLimits
 from millpond.groups.loaded_groups import AnyGroup, LoadedGroup, LoadedGroups
+from millpond.groups.share.group import ShareGroup
+from millpond.groups.share.messages import (
+    SHARE,
+    ShareGroupDescription,
+    ShareHeartbeat,
+    ShareHeartbeatResponse,
+)
 from millpond.groups.store import GroupStore
 from millpond.groups.subscribable_topics import CurrentTopics
 from millpond.log import CatalogRole
@@ -42,6 +49,7 @@ from millpond.model.errors import (
     GroupNotEmpty,
     GroupSubscribed,
     IllegalGeneration,
+    InconsistentProtocol,
     MillpondError,
     NotCoordinator,
     OffsetMetadataTooLarge,
@@ -130,6 +138,8 @@ class Groups:
         else:
             loaded = await self._loaded_groups.find_or_add(group_id)
         group = loaded.group
+        if isinstance(group, ShareGroup):
+            raise InconsistentProtocol(f"Group {group_id!r} is a share group.", group=group_id)
         if isinstance(group, ConsumerGroup) and (snapshot := group.empty_snapshot()) is not None:
             group = self._loaded_groups.become_classic(loaded, group, snapshot)
         if isinstance(group, ConsumerGroup):
@@ -146,6 +156,8 @@ class Groups:
         check_group_id(group_id)
         loaded = await self._find_for_member(group_id, request.member_id)
         group = loaded.group
+        if isinstance(group, ShareGroup):
+            raise UnknownMember(group=group_id, member_id=request.member_id)
         if isinstance(group, ConsumerGroup):
             consumer_group = group
             return await self._loaded_groups.change(loaded, lambda: consumer_group.sync(request, self._now()))
@@ -161,6 +173,8 @@ class Groups:
         check_group_id(group_id)
         loaded = await self._find_for_member(group_id, member.member_id)
         group = loaded.group
+        if isinstance(group, ShareGroup):
+            raise UnknownMember(group=group_id, member_id=member.member_id)
         heartbeat = group.heartbeat_classic if isinstance(group, ConsumerGroup) else group.heartbeat
         try:
             heartbeat(member.member_id, member.instance_id, member.generation, self._now())
@@ -181,10 +195,25 @@ class Groups:
             loaded = await self._loaded_groups.find_or_add(group_id)
         else:
             loaded = await self._find_for_member(group_id, request.member_id)
-            if not isinstance(loaded.group, ConsumerGroup):
+            if isinstance(loaded.group, ClassicGroup):
                 raise UnknownMember(group=group_id, member_id=request.member_id)
         return await self._loaded_groups.change(
             loaded, lambda: self._consumer_heartbeat(loaded, request, may_describe)
+        )
+
+    async def share_heartbeat(self, group_id: str, request: ShareHeartbeat) -> ShareHeartbeatResponse:
+        """The heartbeat of a member of a share group, which also joins and leaves by it. Raises `UnknownGroup` if the
+        group is of another type, also if it has no members. A member of a group that there is not is unknown, and joins
+        again."""
+        check_group_id(group_id)
+        if request.member_epoch == JOIN_EPOCH:
+            loaded = await self._find_or_add_share(group_id)
+        else:
+            loaded = await self._find_for_member(group_id, request.member_id)
+        group = _as_share_group(loaded)
+        topics, config = self._topics.get(), self._config_of(group_id).share
+        return await self._loaded_groups.change(
+            loaded, lambda: group.heartbeat(request, topics, config, self._now())
         )
 
     async def leave(self, group_id: str, leaving: Sequence[LeaveRequest]) -> list[MillpondError | None]:
@@ -261,6 +290,8 @@ class Groups:
         loaded = await self._loaded_groups.find(group_id)
         if loaded is None:
             await self._check_has_offsets(group_id)
+        elif isinstance(loaded.group, ShareGroup):
+            raise _commits_no_offsets(group_id)
         topics = loaded.group.subscribed_topics() if loaded is not None else frozenset()
         errors = [
             self._check_unsubscribed(group_id, topics, topic_partition)
@@ -286,13 +317,34 @@ class Groups:
 
     # -- administration ---------------------------------------------------------------------------------------
 
-    async def describe(self, group_id: str) -> Description | ConsumerGroupDescription:
+    async def describe(self, group_id: str) -> Description | ConsumerGroupDescription | ShareGroupDescription:
         loaded = await self._loaded_groups.find(group_id)
         if loaded is None:
             await self._check_has_offsets(group_id)
             return Description(group_id, GroupPhase.EMPTY)
         group = loaded.group
-        return group.describe(self._topics.get()) if isinstance(group, ConsumerGroup) else group.describe()
+        return group.describe() if isinstance(group, ClassicGroup) else group.describe(self._topics.get())
+
+    async def check_share_group(self, group_id: str, *, empty: bool = False) -> bool:
+        """Returns whether there is such a share group. Raises `UnknownGroup` if it is a group of another type, and, if
+        it must be `empty`, `GroupNotEmpty`."""
+        check_group_id(group_id)
+        loaded = await self._loaded_groups.find(group_id)
+        if loaded is None:
+            if await self._has_offsets(group_id):
+                raise _no_share_group(group_id)
+            return False
+        group = _as_share_group(loaded)
+        if empty and group.member_count:
+            raise GroupNotEmpty(group=group_id)
+        return True
+
+    async def begin_empty_share_group(self, group_id: str) -> None:
+        """Begin an epoch of a share group without members, before its positions are moved. It exists from then on.
+        Raises `GroupNotEmpty`, and `UnknownGroup` if it is a group of another type."""
+        check_group_id(group_id)
+        loaded = await self._find_or_add_share(group_id)
+        await self._loaded_groups.change(loaded, _as_share_group(loaded).begin_empty)
 
     async def list_groups(self, *, all_brokers: bool = False) -> list[GroupListing]:
         """Groups that have or had members, or have offsets, sorted by name: those that this broker coordinates, and
@@ -403,12 +455,23 @@ class Groups:
         """Changes the group's protocol if a member can join only so."""
         group_id, topics, now_ms = loaded.ownership.group_id, self._topics.get(), self._now()
         config, former = self._config_of(group_id), loaded.group
+        if isinstance(former, ShareGroup):
+            raise UnknownGroup(f"Group {group_id!r} is a share group.", group=group_id)
         if isinstance(former, ConsumerGroup):
             return former.heartbeat(request, topics, config, now_ms, may_describe)
         group = ConsumerGroup.upgraded(former, topics, self._limits, self._new_id, now_ms)
         response = group.heartbeat(request, topics, config, now_ms, may_describe)
         self._loaded_groups.become_consumer(loaded, former, group)
         return response
+
+    async def _find_or_add_share(self, group_id: str) -> LoadedGroup:
+        """Returns a share group. A name under which offsets are committed belongs to a group of consumers."""
+        loaded = await self._loaded_groups.find(group_id)
+        if loaded is None or not isinstance(loaded.group, ShareGroup):
+            if await self._has_offsets(group_id):
+                raise _no_share_group(group_id)
+            loaded = await self._loaded_groups.find_or_add_share(group_id)
+        return loaded
 
     async def _find_for_member(self, group_id: str, member_id: str) -> LoadedGroup:
         """Returns the group of a request that names this member; raises `UnknownMember` if there is no such group."""
@@ -422,8 +485,11 @@ class Groups:
         return OffsetMetadataTooLarge(size=size, limit=limit) if size > limit else None
 
     async def _check_has_offsets(self, group_id: str) -> None:
-        if not await self._store.read(lambda tx: catalog.has_offsets(tx, group_id)):
+        if not await self._has_offsets(group_id):
             raise UnknownGroup(group=group_id)
+
+    async def _has_offsets(self, group_id: str) -> bool:
+        return await self._store.read(lambda tx: catalog.has_offsets(tx, group_id))
 
     def _check_unsubscribed(
         self, group_id: str, topics: frozenset[str] | None, topic_partition: TopicPartition
@@ -434,6 +500,20 @@ class Groups:
             return error
         subscribed = topics is None or name in topics
         return GroupSubscribed(group=group_id, topic=name) if subscribed else None
+
+
+def _as_share_group(loaded: LoadedGroup) -> ShareGroup:
+    if not isinstance(loaded.group, ShareGroup):
+        raise _no_share_group(loaded.ownership.group_id)
+    return loaded.group
+
+
+def _no_share_group(group_id: str) -> UnknownGroup:
+    return UnknownGroup(f"Group {group_id!r} is not a share group.", group=group_id)
+
+
+def _commits_no_offsets(group_id: str) -> UnknownGroup:
+    return UnknownGroup(f"Group {group_id!r} is a share group, which commits no offsets.", group=group_id)
 
 
 def _is_empty(group: AnyGroup) -> bool:
@@ -450,6 +530,8 @@ def _has_members(loaded: LoadedGroup) -> GroupInUse:
 def _listing(group_id: str, group: AnyGroup) -> GroupListing:
     if isinstance(group, ConsumerGroup):
         return GroupListing(group_id, CONSUMER, group.phase, catalog.CONSUMER)
+    if isinstance(group, ShareGroup):
+        return GroupListing(group_id, SHARE, group.phase, catalog.SHARE)
     return GroupListing(group_id, group.state.protocol_type, group.state.phase)
 
 
@@ -467,5 +549,7 @@ def _check_commit(
         return group.check_commit(
             member_id, instance_id, generation, topic_partitions, now_ms, transactional=transactional
         )
+    if isinstance(group, ShareGroup):
+        raise _commits_no_offsets(group.state.group_id)
     group.check_commit(member_id, instance_id, generation, now_ms, transactional=transactional)
     return [None] * len(topic_partitions)

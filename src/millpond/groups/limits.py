@@ -25,6 +25,8 @@ class GroupLimits:
     client that gives up and joins again would leave one more dead member behind."""
     members_max: int = 10_000
     """Members of one group. The same limit applies to member ids that were issued and not used yet."""
+    share_members_max: int = 200
+    """Members of one share group."""
     offset_metadata_bytes_max: int = 4_096
     """Metadata that a consumer may store with a committed offset."""
     offsets_retention_ms: int = 7 * 86_400_000

@@ -1,8 +1,9 @@
 """The groups in memory: loaded from the catalog on first use, saved when they change, and woken when a deadline is due.
 
-A group is of the classic or of the consumer protocol, and may change that. Used on one event loop; state changes only
-between awaits. A caller that waits for a response may be cancelled. That does not change the group: until its session
-expires, the member stays, as if its client had died.
+A group is of the classic or of the consumer protocol, and may change that, or it is a share group and stays one.
+
+Used on one event loop; state changes only between awaits. A caller that waits for a response may be cancelled. That
+does not change the group: until its session expires, the member stays, as if its client had died.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ from millpond.groups.classic.snapshot import Snapshot
 from millpond.groups.consumer.group import ConsumerGroup
 from millpond.groups.deadlines import NamedDeadlines
 from millpond.groups.limits import GroupLimits
+from millpond.groups.share.group import ShareGroup
+from millpond.groups.share.messages import SHARE
 from millpond.groups.store import GroupOwnership, GroupStore
 from millpond.groups.subscribable_topics import CurrentTopics
 from millpond.model.clock import Clock
@@ -30,7 +33,7 @@ from millpond.model.errors import MillpondError, NotCoordinator, RebalanceInProg
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-AnyGroup = ClassicGroup | ConsumerGroup
+AnyGroup = ClassicGroup | ConsumerGroup | ShareGroup
 GroupOutcome = Joined | Synced | MillpondError
 
 
@@ -42,7 +45,7 @@ class LoadedGroup:
     group: AnyGroup
     ownership: GroupOwnership
     changes: ChangeSaver
-    """Of a group of the consumer protocol."""
+    """Of a consumer group or a share group."""
     saving: "set[asyncio.Task[None]]" = field(default_factory=set)
     """Saves in flight of a classic group."""
 
@@ -96,8 +99,19 @@ class LoadedGroups:
             return found
         return self._add(self._store.ownership(group_id), ClassicGroup(group_id, self._limits, self._new_id))
 
+    async def find_or_add_share(self, group_id: str) -> LoadedGroup:
+        """Returns a group of any type if there is one, otherwise a new share group. A classic group that only a request
+        has added is replaced."""
+        found = await self.find(group_id)
+        if found is not None and not isinstance(found.group, ShareGroup):
+            self._evict(found)
+            found = await self.find(group_id)
+        if found is not None:
+            return found
+        return self._add(self._store.ownership(group_id), ShareGroup(group_id, self._limits))
+
     async def change(self, loaded: LoadedGroup, event: Callable[[], T]) -> T:
-        """Send a consumer group an event. Returns when everything that its response rests on is saved."""
+        """Send a consumer or share group an event. Returns when everything that its response rests on is saved."""
         try:
             response = event()
         except MillpondError:
@@ -127,7 +141,7 @@ class LoadedGroups:
     def perform_effects(self, loaded: LoadedGroup) -> None:
         """Perform the effects that the group has requested, save its changes, and update its alarm."""
         group = loaded.group
-        if isinstance(group, ConsumerGroup):
+        if not isinstance(group, ClassicGroup):
             group = self._save_changes(loaded, group)
         if isinstance(group, ClassicGroup):
             self._perform(loaded, group)
@@ -141,13 +155,15 @@ class LoadedGroups:
             else:
                 self._begin_save(loaded, group, effect)
 
-    def _save_changes(self, loaded: LoadedGroup, group: ConsumerGroup) -> AnyGroup:
+    def _save_changes(self, loaded: LoadedGroup, group: ConsumerGroup | ShareGroup) -> AnyGroup:
         """The group itself, or the classic group that continues it because only classic members are left."""
         if group.is_dead:
             return group
         changes = group.take_changes()
         if changes is not None:
             loaded.changes.add(changes)
+        if isinstance(group, ShareGroup):
+            return group
         snapshot = group.downgrade(self._topics.get())
         return group if snapshot is None else self.become_classic(loaded, group, snapshot)
 
@@ -308,6 +324,8 @@ class LoadedGroups:
         if isinstance(stored, Snapshot):
             classic = ClassicGroup.restored(group_id, self._limits, self._new_id, stored, now_ms)
             self._add(ownership, classic)
+        elif stored.type == SHARE:
+            self._add(ownership, ShareGroup.restored(group_id, self._limits, stored, now_ms))
         else:
             group = ConsumerGroup.restored(group_id, self._limits, self._new_id, stored, now_ms)
             self._add(ownership, group)
@@ -343,7 +361,7 @@ class LoadedGroups:
         self.perform_effects(loaded)
 
     def _failed(self, ownership: GroupOwnership, error: Exception) -> None:
-        """A consumer group could not be saved. The next request loads what is stored of it."""
+        """A consumer or share group could not be saved. The next request loads what is stored of it."""
         if not isinstance(error, NotCoordinator):
             logger.warning("saving group failed", extra={"group": ownership.group_id, "error": str(error)})
         self._drop_loaded_as(ownership)

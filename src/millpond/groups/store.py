@@ -11,15 +11,18 @@ from millpond.groups.classic.messages import GroupPhase
 from millpond.groups.classic.snapshot import Snapshot, decode_members, encode_members
 from millpond.groups.consumer.messages import GroupChanges, StoredGroup
 from millpond.groups.consumer_protocol import CONSUMER
+from millpond.groups.share.messages import SHARE
 from millpond.log import CatalogRole
 from millpond.model.clock import Clock
 from millpond.model.errors import NotCoordinator, NotOwner
 from millpond.model.ids import Session
 
 T = TypeVar("T")
-NO_MEMBERS: Final = encode_members(Snapshot(0, CONSUMER))[:-1] + ',"type":"consumer"}'
-"""What the version before this protocol reads of a group that uses it: no members. It never writes this text, but keeps
-columns and rows that it does not know."""
+NO_MEMBERS: Final = {
+    kind: f'{encode_members(Snapshot(0, kind))[:-1]},"type":"{kind}"}}' for kind in (CONSUMER, SHARE)
+}
+"""What a version that does not know a type of groups reads of a group of that type: a classic group without members. It
+never writes these texts, but keeps columns and rows that it does not know."""
 
 
 class GroupOwnership(NamedTuple):
@@ -93,7 +96,7 @@ class GroupStore:
         await self.write(ownership, lambda tx: groups.save(tx, row))
 
     async def save_changes(self, ownership: GroupOwnership, changes: GroupChanges) -> None:
-        """Save what has changed of a group of the consumer protocol."""
+        """Save what has changed of a consumer group or a share group."""
         group_id, now_ms = ownership.group_id, self._clock.now_ms()
         state = GroupPhase.EMPTY if changes.is_empty else GroupPhase.STABLE
 
@@ -101,10 +104,8 @@ class GroupStore:
             if changes.state is None:
                 groups.save_epoch(tx, group_id, changes.epoch, state, now_ms=now_ms)
             else:
-                text = changes.state
-                row = GroupRow(
-                    group_id, changes.epoch, CONSUMER, state, NO_MEMBERS, now_ms, groups.CONSUMER, text
-                )
+                kind, text = changes.type, changes.state
+                row = GroupRow(group_id, changes.epoch, kind, state, NO_MEMBERS[kind], now_ms, kind, text)
                 groups.save(tx, row)
             # Members of a former group of this kind may still be stored, if a classic one followed it unsaved.
             if changes.complete:
@@ -118,6 +119,6 @@ def _load(tx: CatalogTransaction, group_id: str) -> Snapshot | StoredGroup | Non
     row = groups.find(tx, group_id)
     if row is None:
         return None
-    if row.type == groups.CLASSIC or row.members != NO_MEMBERS:  # an older broker has saved it
+    if row.members != NO_MEMBERS.get(row.type):  # a classic group, or an older broker has saved it
         return decode_members(row.generation, row.protocol_type, row.members)
-    return StoredGroup(row.generation, row.state_of_type, groups.members(tx, group_id))
+    return StoredGroup(row.generation, row.state_of_type, groups.members(tx, group_id), row.type)

@@ -4,6 +4,7 @@ A share group is a group, and one subscription in each of its topics, which has 
 has what both sides of that must agree on: the name of the subscription, and what the group's config means for it.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -14,6 +15,13 @@ from millpond.model.subscriptions import NAME_CHARACTERS, NAME_LENGTH_MAX
 SHARE_PREFIX: Final = "share."
 """Subscriptions with this prefix belong to share groups; users cannot create them."""
 HASHED_PREFIX: Final = "share.."
+LATEST: Final = "latest"
+EARLIEST: Final = "earliest"
+BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"P(?=.)(?:(\d{1,9})D)?(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:[.,](\d{1,9}))?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class ShareIsolation(StrEnum):
@@ -37,7 +45,7 @@ class ShareGroupConfig:
     """Maximum number of messages of a partition in flight."""
     renew_allowed: bool = True
     """Whether members may restart the lock of a message."""
-    start: str = "latest"
+    start: str = LATEST
     """Where the group starts in a topic: `latest`, `earliest` or `by_duration:P…`."""
     isolation: ShareIsolation = ShareIsolation.READ_UNCOMMITTED
     dead_letter_topic: str = ""
@@ -54,3 +62,13 @@ def subscription_name(group_id: str) -> str:
     if plain and len(name) <= NAME_LENGTH_MAX:
         return name
     return f"{HASHED_PREFIX}{blake2b(group_id.encode(), digest_size=16).hexdigest()}"
+
+
+def duration_of_start(start: str) -> int:
+    """The milliseconds in `by_duration:P…`, whose duration is one of ISO 8601, as Java reads it. Raises ValueError."""
+    found = _DURATION.fullmatch(start.removeprefix(BY_DURATION)) if start.startswith(BY_DURATION) else None
+    if found is None:
+        raise ValueError(f"write {EARLIEST}, {LATEST} or {BY_DURATION}PnDTnHnMn.nS")
+    days, hours, minutes, seconds = (int(each or 0) for each in found.groups()[:4])
+    fraction_ms = int((found[5] or "").ljust(3, "0")[:3])
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction_ms

@@ -6,6 +6,7 @@ from millpond.queues.dispatcher_results import AckResult
 from millpond.queues.limits import QueueLimits
 from millpond.queues.pull_consumers import PullConsumers, Pulled, PullerName
 from millpond.queues.queues import Queues
+from millpond.queues.share_subscriptions import SharePosition, ShareSubscriptions
 from millpond.queues.stored_subscriptions import EARLIEST, StartAt, SubscriptionStart
 from millpond.queues.subscription_status import ConsumerStatus, PartitionStatus, SubscriptionStatus
 
@@ -25,6 +26,8 @@ __all__ = [
     "QueueLimits",
     "Queues",
     "Revocation",
+    "SharePosition",
+    "ShareSubscriptions",
     "StartAt",
     "SubscriptionStart",
     "SubscriptionStatus",

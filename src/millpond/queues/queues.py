@@ -43,6 +43,7 @@ from millpond.queues.limits import QueueLimits
 from millpond.queues.payload_copies import CopyBody, nothing_to_copy
 from millpond.queues.redriving import redrive
 from millpond.queues.saver import Saver
+from millpond.queues.share_subscriptions import ShareSubscriptions
 from millpond.queues.stored_subscriptions import EARLIEST, StoredSubscriptions, SubscriptionStart
 from millpond.queues.subscription_status import (
     PartitionStatus,
@@ -90,6 +91,9 @@ class Queues:
             now=self.now,
             limits=limits,
             metrics=metrics,
+        )
+        self.of_share_groups = ShareSubscriptions(
+            log, self._stored, self._active_subscriptions, clock=clock, limits=limits
         )
         self._secret = b""
         self._redriving = asyncio.Lock()

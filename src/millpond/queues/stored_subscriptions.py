@@ -12,6 +12,7 @@ from millpond.catalog.subscriptions import StoredSubscription
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSubscription
+from millpond.model.share_groups import SHARE_PREFIX
 from millpond.model.subscriptions import SubscriptionConfig, check_name, config_from
 from millpond.model.topics import Topic
 from millpond.queues.deadletters import check_bodies, check_topic
@@ -64,22 +65,34 @@ class StoredSubscriptions:
         """The floors by member and partition. Everything below a floor is settled."""
         return await self._log.read(lambda tx: catalog.floors(tx, subscription.id))
 
+    async def times(self, topic: Topic, start: SubscriptionStart) -> dict[int, int]:
+        """The offset of the start time in each partition; empty unless the start is a time."""
+        if start.at is not StartAt.TIME:
+            return {}
+        rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
+        return {
+            row.topic_partition.partition: await self._log.offset_stored_at(row, start.value) for row in rows
+        }
+
     # -- changes ----------------------------------------------------------------------------------------------
 
     async def create(
         self, topic: str, name: str, values: Mapping[str, Any], start: SubscriptionStart
     ) -> StoredSubscription:
         check_name(name)
+        if name.startswith(SHARE_PREFIX):
+            reason = f"names that begin with {SHARE_PREFIX!r} are those of share groups"
+            raise InvalidSubscription(reason=reason)
         config = config_from(values)
         known = await self._log.topic(topic)
         self._check_letters(config, known, name)
         if len(await self.all_of(topic)) >= self._limits.subscriptions_max:
             raise InvalidSubscription(reason=f"topic {topic!r} has {self._limits.subscriptions_max} already")
-        timed = await self._times(known, start)
+        timed = await self.times(known, start)
         now_ms = self._clock.now_ms()
 
         def create(tx: CatalogTransaction) -> None:
-            floors = _floors(tx, known, start, timed)
+            floors = floors_of(tx, known, start, timed)
             catalog.create(tx, known.id, name, config, floors, topic=topic, now_ms=now_ms)
 
         await self._log.write(create)
@@ -87,7 +100,7 @@ class StoredSubscriptions:
 
     async def alter(self, topic: str, name: str, values: Mapping[str, Any]) -> StoredSubscription:
         """Returns the altered subscription."""
-        subscription = await self.find(topic, name)
+        subscription = await self._own(topic, name)
         config = config_from(values, subscription.config)
         if config.mode is not subscription.config.mode:
             raise InvalidSubscription(reason="the mode cannot be altered; make another subscription")
@@ -97,7 +110,7 @@ class StoredSubscriptions:
 
     async def delete(self, topic: str, name: str) -> StoredSubscription:
         """Returns the deleted subscription."""
-        subscription = await self.find(topic, name)
+        subscription = await self._own(topic, name)
         await self._log.write(lambda tx: catalog.delete(tx, subscription))
         return subscription
 
@@ -105,16 +118,24 @@ class StoredSubscriptions:
         """Move all members to a new start. Active dispatchers lose their epoch and are fenced."""
         subscription = await self.find(topic, name)
         known = await self._log.topic(topic)
-        timed = await self._times(known, start)
+        timed = await self.times(known, start)
 
         def reset(tx: CatalogTransaction) -> None:
             members = {member for member, _ in catalog.floors(tx, subscription.id)}
-            catalog.reset(tx, subscription, _floors(tx, known, start, timed), members)
+            catalog.reset(tx, subscription, floors_of(tx, known, start, timed), members)
 
         await self._log.write(reset)
         return subscription
 
     # -- internals --------------------------------------------------------------------------------------------
+
+    async def _own(self, topic: str, name: str) -> StoredSubscription:
+        """Raises `InvalidSubscription` if it is the subscription of a share group."""
+        found = await self.find(topic, name)
+        if found.share_group:
+            reason = f"share group {found.share_group!r} decides about it: alter or delete the group"
+            raise InvalidSubscription(reason=reason)
+        return found
 
     def _check_letters(self, config: SubscriptionConfig, topic: Topic, name: str) -> None:
         """Checks the name of the dead-letter topic, and whether an existing one can accept bodies. One that does not
@@ -123,27 +144,25 @@ class StoredSubscriptions:
         if self._log.topics.knows(config.dead_letter_topic):
             check_bodies(config, topic, self._log.topics.named(config.dead_letter_topic))
 
-    async def _times(self, topic: Topic, start: SubscriptionStart) -> dict[int, int]:
-        """The offset of the start time in each partition; empty unless the start is a time."""
-        if start.at is not StartAt.TIME:
-            return {}
-        rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
-        return {
-            row.topic_partition.partition: await self._log.offset_stored_at(row, start.value) for row in rows
-        }
 
-
-def _floors(
-    tx: CatalogTransaction, topic: Topic, start: SubscriptionStart, timed: Mapping[int, int]
+def floors_of(
+    tx: CatalogTransaction,
+    topic: Topic,
+    start: SubscriptionStart,
+    timed: Mapping[int, int],
+    offsets: Mapping[int, int] | None = None,
 ) -> dict[int, int]:
-    """Where each partition starts, limited to the offsets that the log has now."""
+    """Where each partition starts, limited to the offsets that the log has now. `offsets` decide about the partitions
+    that they name."""
     floors: dict[int, int] = {}
     for row in partitions.of_topic(tx, topic.id):
+        number = row.topic_partition.partition
         wanted = {
             StartAt.EARLIEST: row.log_start,
             StartAt.LATEST: row.end_offset,
             StartAt.OFFSET: start.value,
-            StartAt.TIME: timed.get(row.topic_partition.partition, row.end_offset),
+            StartAt.TIME: timed.get(number, row.end_offset),
         }[start.at]
-        floors[row.topic_partition.partition] = min(max(wanted, row.log_start), row.end_offset)
+        wanted = (offsets or {}).get(number, wanted)
+        floors[number] = min(max(wanted, row.log_start), row.end_offset)
     return floors

@@ -24,6 +24,7 @@ from millpond.service.owners import Leader, Owners
 from millpond.service.payloads import PayloadBody, PayloadTransfers, TransferTarget
 from millpond.service.polling import OLDEST, Poller, PollRequest, PollResult, ReadPosition
 from millpond.service.security_administration import SecurityAdministration, UserMechanism
+from millpond.service.share_groups import ShareGroups, TopicPositions
 from millpond.service.workers import Workers
 
 __all__ = [
@@ -55,8 +56,10 @@ __all__ = [
     "ReadPosition",
     "SecurityAdministration",
     "ServiceLimits",
+    "ShareGroups",
     "StoredMessage",
     "TopicDetails",
+    "TopicPositions",
     "TransferTarget",
     "UserMechanism",
     "Workers",

@@ -24,6 +24,7 @@ from millpond.groups import (
     Description,
     GroupListing,
     Groups,
+    ShareGroupDescription,
     assigned_partitions,
 )
 from millpond.log import Log
@@ -45,12 +46,14 @@ from millpond.security import Access
 from millpond.security.throttling import charge_mutations
 from millpond.service.audited_topic_changes import AuditedTopicChanges
 from millpond.service.owners import InterfaceAddresses, Owners
+from millpond.service.share_groups import ShareGroups
 from millpond.topology import BrokerConfigs
 
 NOT_COMMITTED: Final = -1
 PRODUCER_CONFIGS: Final = (MAX_MESSAGE_BYTES, PAYLOAD)
 """The configs that a producer follows."""
 
+AnyDescription = Description | ConsumerGroupDescription | ShareGroupDescription
 T = TypeVar("T")
 
 
@@ -74,7 +77,9 @@ class TopicDetails:
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """A group's committed offset in a partition; None if a member reads the partition and has not committed yet."""
+    """A group's committed offset in a partition; None if a member reads the partition and has not committed yet.
+
+    A share group has settled everything below its offset, and `settled_above` offsets above it."""
 
     topic: str
     partition: int
@@ -82,32 +87,35 @@ class GroupPartition:
     log_start: int
     end_offset: int
     metadata: str
+    settled_above: int = 0
 
     @property
     def lag(self) -> int | None:
         if self.offset is None:
             return None
-        return max(0, self.end_offset - max(self.offset, self.log_start))
+        return max(0, self.end_offset - max(self.offset, self.log_start) - self.settled_above)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDetails:
     """`assigned` has the partitions of members, by member id and topic."""
 
-    group: Description | ConsumerGroupDescription
+    group: AnyDescription
     partitions: list[GroupPartition]
     assigned: Mapping[str, Mapping[str, list[int]]]
 
     @property
     def type(self) -> str:
         """The protocol of its members."""
+        if isinstance(self.group, ShareGroupDescription):
+            return groups.SHARE
         return groups.CONSUMER if isinstance(self.group, ConsumerGroupDescription) else groups.CLASSIC
 
     @property
     def epoch(self) -> int:
         """Rises when members or their topics change; of a classic group the generation."""
         group = self.group
-        return group.group_epoch if isinstance(group, ConsumerGroupDescription) else group.generation
+        return group.generation if isinstance(group, Description) else group.group_epoch
 
     @property
     def lag(self) -> int | None:
@@ -123,6 +131,7 @@ class Administration:
         self,
         log: Log,
         groups: Groups,
+        share_groups: ShareGroups,
         owners: Owners,
         topic_changes: AuditedTopicChanges,
         configs: BrokerConfigs,
@@ -131,6 +140,7 @@ class Administration:
         self._topic_changes = topic_changes
         self._owners = owners
         self._groups = groups
+        self._share_groups = share_groups
         self._configs = configs
 
     # -- topics -----------------------------------------------------------------------------------------------
@@ -253,6 +263,8 @@ class Administration:
     async def describe_group(self, group_id: str, access: Access) -> GroupDetails:
         """The group, and its offsets in the topics that the client may describe."""
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
+        if isinstance(description, ShareGroupDescription):
+            return await self._share_group(description, access)
         committed = await self._with_coordinator(group_id, self._groups.committed_offsets(group_id))
         if not all(
             self._log.topics.knows_id(topic_partition.topic_id) for topic_partition in committed.offsets
@@ -271,6 +283,25 @@ class Administration:
         return GroupDetails(
             description, sorted(found, key=lambda each: (each.topic, each.partition)), visible
         )
+
+    async def _share_group(self, group: ShareGroupDescription, access: Access) -> GroupDetails:
+        positions = await self._with_coordinator(group.group_id, self._share_groups.positions(group.group_id))
+        found = [
+            GroupPartition(
+                name,
+                each.partition,
+                each.start_offset,
+                each.log_start,
+                each.end_offset,
+                "",
+                each.settled_above,
+            )
+            for name, of_topic in positions.items()
+            if _may_describe(access, name)
+            for each in of_topic.positions.values()
+        ]
+        assigned = {each.member_id: self._visible(each.assigned, access) for each in group.members}
+        return GroupDetails(group, found, assigned)
 
     async def heartbeat(
         self, group_id: str, request: ConsumerHeartbeat, access: Access
@@ -311,7 +342,7 @@ class Administration:
         await self._with_coordinator(group_id, _all_done(committing))
 
     async def delete_group(self, group_id: str) -> None:
-        await self._with_coordinator(group_id, self._groups.delete_group(group_id))
+        await self._with_coordinator(group_id, self._share_groups.delete_group(group_id))
 
     async def _with_coordinator(self, group_id: str, work: Awaitable[T]) -> T:
         """Add the coordinator's addresses to a `NotCoordinator` error."""

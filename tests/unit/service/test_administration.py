@@ -157,6 +157,7 @@ async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker):
     admin = Administration(
         broker.log,
         broker.groups,
+        broker.share_groups,
         Owners(broker.topology, "another"),
         broker.topic_changes,
         broker.config_administration.broker,

@@ -24,6 +24,7 @@ from millpond.service import (
     ConfigAdministration,
     Owners,
     SecurityAdministration,
+    ShareGroups,
 )
 from millpond.topology import BrokerConfigs, addresses_of
 
@@ -57,6 +58,7 @@ class Services:
     listener: str
     cluster_id: str
     config_administration: ConfigAdministration
+    share_groups: ShareGroups
     limits: KafkaLimits
     group_limits: GroupLimits
     transaction_limits: TransactionLimits
@@ -157,6 +159,10 @@ class KafkaCall(NamedTuple):
     @property
     def groups(self) -> Groups:
         return self.services.groups
+
+    @property
+    def share_groups(self) -> ShareGroups:
+        return self.services.share_groups
 
     @property
     def transactions(self) -> Transactions:

@@ -110,12 +110,13 @@ class ConsumerGroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A consumer group as it is stored. `state` and the values of `members`, by member id, are JSON. Among the members
-    are rows of regular expressions (`stored.regex_row`)."""
+    """A consumer group or a share group as it is stored, by its `type`. `state` and the values of `members`, by member
+    id, are JSON. Among the members are rows of regular expressions (`stored.regex_row`)."""
 
     epoch: int
     state: str
     members: Mapping[str, str]
+    type: str = CONSUMER
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,10 @@ class GroupChanges:
     state: str | None
     members: Mapping[str, str | None]
     complete: bool = False
+    type: str = CONSUMER
 
     def followed_by(self, later: "GroupChanges") -> "GroupChanges":
         """Both as one. Only the first changes of a group are complete."""
         state = self.state if later.state is None else later.state
         members = {**self.members, **later.members}
-        return GroupChanges(later.epoch, later.is_empty, state, members, self.complete)
+        return GroupChanges(later.epoch, later.is_empty, state, members, self.complete, self.type)

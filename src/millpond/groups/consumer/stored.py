@@ -7,16 +7,16 @@ has them. Fields without a value are left out. Metadata of classic members are o
 
 import base64
 import json
-import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
 from millpond.groups.classic.members import Protocol
 from millpond.groups.consumer.members import ClassicSupport, ConsumerMember, MemberState
-from millpond.model.ids import TopicId, TopicPartition
+from millpond.groups.stored_partitions import decode_partitions, encode_partitions, text_of_fields
+from millpond.model.ids import TopicPartition
 
 REGEX_ROW: Final = "\x01"
 """A control character, which no id of a member has."""
@@ -41,7 +41,7 @@ def encode_header(header: GroupHeader) -> str:
         "session_ms": header.session_timeout_ms,
         "topics": header.topics,
     }
-    return _text(fields)
+    return text_of_fields(fields)
 
 
 def decode_header(text: str) -> GroupHeader:
@@ -59,7 +59,7 @@ def is_regex_row(row_id: str) -> bool:
 
 
 def encode_matches(regex: str, topics: frozenset[str]) -> str:
-    return _text({"regex": regex, "matches": sorted(topics)})
+    return text_of_fields({"regex": regex, "matches": sorted(topics)})
 
 
 def decode_matches(text: str) -> tuple[str, frozenset[str]]:
@@ -82,10 +82,10 @@ def encode_member(member: ConsumerMember, target: Partitions) -> str:
         "state": member.state.value,
         "assigned": _encode_since(member.assigned),
         "pending": _encode_since(member.pending),
-        "target": _encode_partitions(target),
+        "target": encode_partitions(target),
         "classic": _encode_classic(member.classic),
     }
-    return _text(fields)
+    return text_of_fields(fields)
 
 
 def decode_member(member_id: str, text: str) -> tuple[ConsumerMember, Partitions]:
@@ -107,12 +107,7 @@ def decode_member(member_id: str, text: str) -> tuple[ConsumerMember, Partitions
         pending=_decode_since(kept.get("pending", {})),
         classic=_decode_classic(kept.get("classic")),
     )
-    return member, frozenset(_decode_partitions(kept.get("target", {})))
-
-
-def _text(fields: Mapping[str, Any]) -> str:
-    given = {name: value for name, value in fields.items() if value not in (None, "", (), {})}
-    return json.dumps(given, separators=(",", ":"), ensure_ascii=False)
+    return member, frozenset(decode_partitions(kept.get("target", {})))
 
 
 def _encode_since(partitions: Mapping[TopicPartition, int]) -> dict[str, dict[str, str]]:
@@ -121,7 +116,7 @@ def _encode_since(partitions: Mapping[TopicPartition, int]) -> dict[str, dict[st
         by_epoch[since].append(each)
     encoded: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for since in sorted(by_epoch):
-        for topic, ranges in _encode_partitions(by_epoch[since]).items():
+        for topic, ranges in encode_partitions(by_epoch[since]).items():
             encoded[topic][str(since)] = ranges
     return dict(encoded)
 
@@ -131,41 +126,8 @@ def _decode_since(encoded: Mapping[str, Mapping[str, str]]) -> dict[TopicPartiti
         each: int(since)
         for topic, by_epoch in encoded.items()
         for since, ranges in by_epoch.items()
-        for each in _decode_partitions({topic: ranges})
+        for each in decode_partitions({topic: ranges})
     }
-
-
-def _encode_partitions(partitions: Iterable[TopicPartition]) -> dict[str, str]:
-    by_topic: defaultdict[TopicId, list[int]] = defaultdict(list)
-    for topic_id, partition in sorted(partitions):
-        by_topic[topic_id].append(partition)
-    return {_text_of_id(topic_id): _ranges(numbers) for topic_id, numbers in by_topic.items()}
-
-
-def _text_of_id(topic_id: TopicId) -> str:
-    """As `uuid.UUID` writes it, in a fifth of the time."""
-    text = topic_id.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def _decode_partitions(encoded: Mapping[str, str]) -> Iterator[TopicPartition]:
-    for topic, ranges in encoded.items():
-        topic_id = TopicId(uuid.UUID(topic).bytes)
-        for each in ranges.split(","):
-            first, _, last = each.partition("-")
-            for partition in range(int(first), int(last or first) + 1):
-                yield TopicPartition(topic_id, partition)
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Of ascending numbers."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
 def _encode_classic(classic: ClassicSupport | None) -> dict[str, Any] | None:

@@ -9,12 +9,12 @@ have the expression, even if they have other rights, until one of them has match
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 from millpond.groups.consumer.members import ConsumerMember
 from millpond.groups.consumer.messages import Topics
 from millpond.groups.consumer.topic_regex import TopicRegex
 from millpond.groups.limits import GroupLimits
+from millpond.groups.topic_fingerprint import fingerprint_of
 from millpond.model.errors import InvalidRegularExpression
 from millpond.model.ids import TopicId
 
@@ -89,7 +89,7 @@ class GroupSubscriptions:
         self._topic_ids.clear()
         found = map(topics.find, self.names())
         self.partitions = {each.topic_id: each.partitions for each in found if each is not None}
-        former, self.fingerprint = self.fingerprint, _fingerprint(self.partitions)
+        former, self.fingerprint = self.fingerprint, fingerprint_of(self.partitions)
         return changed or self.fingerprint != former
 
     def names(self) -> frozenset[str]:
@@ -185,10 +185,3 @@ class GroupSubscriptions:
 
 def _subscription(member: ConsumerMember) -> TopicChoice:
     return member.topic_names, member.topic_regex
-
-
-def _fingerprint(partitions: Mapping[TopicId, int]) -> str:
-    digest = blake2b(digest_size=8)
-    for topic_id, count in sorted(partitions.items()):
-        digest.update(topic_id + count.to_bytes(4, "big"))
-    return digest.hexdigest()

@@ -23,6 +23,7 @@ from millpond.protocol.messages import (
     quotas,
     reassignments,
     scram,
+    share_groups,
     topic_partitions,
     topics,
     transaction_admin,
@@ -34,6 +35,8 @@ TOPIC, GROUP, TRANSACTION = "orders", "g-", "x-"
 NEW_TOPIC = "orders-new"
 CONSUMER_GROUP = f"{GROUP}consumer"
 """A group of the consumer protocol, which has a member."""
+SHARE_GROUP = f"{GROUP}share"
+"""A share group, which has no member."""
 TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS = 2, 4, 32
 
 
@@ -146,6 +149,33 @@ def consumer_heartbeat(ids, group_id=None):
         subscribed_topic_names=[TOPIC],
         topic_partitions=[],
     )
+
+
+def share_heartbeat(ids, group_id=None):
+    """A member joins."""
+    return share_groups.ShareGroupHeartbeatRequest(
+        group_id=group_id or f"{ids.group}shared",
+        member_id="m",
+        member_epoch=0,
+        subscribed_topic_names=[TOPIC],
+    )
+
+
+def describe_share_offsets(ids):
+    topic = share_groups.DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[0])
+    group = share_groups.DescribeShareGroupOffsetsRequestGroup(group_id=SHARE_GROUP, topics=[topic])
+    return share_groups.DescribeShareGroupOffsetsRequest(groups=[group])
+
+
+def alter_share_offsets(ids):
+    partition = share_groups.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    topic = share_groups.AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[partition])
+    return share_groups.AlterShareGroupOffsetsRequest(group_id=SHARE_GROUP, topics=[topic])
+
+
+def delete_share_offsets(ids):
+    topic = share_groups.DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)
+    return share_groups.DeleteShareGroupOffsetsRequest(group_id=SHARE_GROUP, topics=[topic])
 
 
 def leave_group(ids):
@@ -396,6 +426,36 @@ CASES = [
         consumer_groups.ConsumerGroupDescribeRequest,
         lambda ids: consumer_groups.ConsumerGroupDescribeRequest(group_ids=[CONSUMER_GROUP]),
         ((r.DESCRIBE_GROUP,), (r.DESCRIBE_TOPIC,)),
+    ),
+    Case(
+        "share heartbeat",
+        share_groups.ShareGroupHeartbeatRequest,
+        share_heartbeat,
+        ((r.READ_GROUP,), (r.DESCRIBE_TOPIC,)),
+    ),
+    Case(
+        "describe share groups",
+        share_groups.ShareGroupDescribeRequest,
+        lambda ids: share_groups.ShareGroupDescribeRequest(group_ids=[SHARE_GROUP]),
+        ((r.DESCRIBE_GROUP,), (r.DESCRIBE_TOPIC,)),
+    ),
+    Case(
+        "describe positions of a share group",
+        share_groups.DescribeShareGroupOffsetsRequest,
+        describe_share_offsets,
+        ((r.DESCRIBE_GROUP,), (r.DESCRIBE_TOPIC,)),
+    ),
+    Case(
+        "move positions of a share group",
+        share_groups.AlterShareGroupOffsetsRequest,
+        alter_share_offsets,
+        ((r.READ_GROUP,), (r.READ_TOPIC,)),
+    ),
+    Case(
+        "forget positions of a share group",
+        share_groups.DeleteShareGroupOffsetsRequest,
+        delete_share_offsets,
+        ((r.DELETE_GROUP,), (r.READ_TOPIC,)),
     ),
     Case("leave", groups.LeaveGroupRequest, leave_group, ((r.READ_GROUP,),)),
     Case(

@@ -105,11 +105,21 @@ def listed(response, path):
 
 async def prepare(client, case):
     """What a case needs: a group that can be listed, offsets that can be deleted, a group with a member or an open
-    transaction that can be described."""
+    transaction that can be described, a share group with a position."""
     if case.name == "describe consumer groups":
         await client.cluster.grant(*HANDLERS[68].rights, names=NAMES)
         heartbeat = cases.consumer_heartbeat(cases.Ids(client.topic_id, 1), cases.CONSUMER_GROUP)
         assert codes(await client.send(heartbeat, 1)) == {0}
+        RecordingAccess.asked = set()
+    if case.name == "describe share groups":
+        await client.cluster.grant(*HANDLERS[76].rights, names=NAMES)
+        heartbeat = cases.share_heartbeat(cases.Ids(client.topic_id, 1), cases.SHARE_GROUP)
+        assert codes(await client.send(heartbeat, 1)) == {0}
+        RecordingAccess.asked = set()
+    if case.name == "forget positions of a share group":
+        await client.cluster.grant(*HANDLERS[91].rights, names=NAMES)
+        move = cases.alter_share_offsets(cases.Ids(client.topic_id, 0))
+        assert codes(await client.send(move, 0)) == {0}
         RecordingAccess.asked = set()
     if case.name in ("list transactions", "describe transactions"):
         await client.cluster.grant(*HANDLERS[24].rights, names=NAMES)

@@ -405,8 +405,13 @@ STORED = (
     ),
     _state("what former expressions matched stays stored", "stored.keys() - now.keys()", "()"),
     _stored("the topics are not stored", '"topics": header.topics,', ""),
-    _stored("the target is not stored", '"target": _encode_partitions(target),', ""),
-    _stored("holes in ranges are filled", "found[-1][1] == number - 1", "found[-1][1] < number"),
+    _stored("the target is not stored", '"target": encode_partitions(target),', ""),
+    Mutant(
+        "holes in ranges are filled",
+        f"{GROUPS}/stored_partitions.py",
+        "found[-1][1] == number - 1",
+        "found[-1][1] < number",
+    ),
     _stored("an instance is not stored", '"instance": member.instance_id,', ""),
     _stored("a choice of assignor is not stored", '"assignor": member.assignor,', ""),
 )
@@ -423,7 +428,7 @@ SAVING = (
         "state = self.state if later.state is None else later.state",
         "state = later.state",
     ),
-    _messages("joined changes are never complete", "members, self.complete)", "members)"),
+    _messages("joined changes are never complete", "members, self.complete, self.type)", "members)"),
     _loaded(
         "a response does not wait for the changes of others",
         "        await loaded.changes.wait()\n        return response",
@@ -482,7 +487,7 @@ UPGRADING = (
     Mutant(
         "a group that an older broker saved has its former members",
         f"{GROUPS}/store.py",
-        "row.type == groups.CLASSIC or row.members != NO_MEMBERS",
+        "row.members != NO_MEMBERS.get(row.type)",
         "row.type == groups.CLASSIC",
     ),
     Mutant(

@@ -3,8 +3,9 @@
 An unknown version gets a v0 body with UNSUPPORTED_VERSION and the supported versions of ApiVersions, and the client
 sends the request again (KIP-511). Produce is advertised from 0 although v0-2 are refused: librdkafka compresses
 only then. `transaction.version` 2 tells Java clients that EndTxn v5 increases the epoch (KIP-890), `group.version` 1
-that there are groups of the consumer protocol (KIP-848). Before v4 features with minimum version 0 are left out of the
-supported features, because old clients cannot handle them.
+that there are groups of the consumer protocol (KIP-848), `share.version` 1 that there are share groups (KIP-932).
+Before v4 features with minimum version 0 are left out of the supported features, because old clients cannot handle
+them.
 """
 
 import re
@@ -24,7 +25,7 @@ from millpond.protocol.messages.sasl import SaslAuthenticateRequest
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FEATURES_SINCE = 3
 FEATURES_FROM_ZERO_SINCE = 4
-FEATURES = {"group.version": 1, "transaction.version": 2}
+FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
 """The versions in force, each of which is also the highest that is supported."""
 
 

@@ -1,9 +1,9 @@
 """ConsumerGroupDescribe (69), v0-1: describes groups of the consumer protocol; members have a current and a target
 assignment.
 
-A group of the classic protocol gets GROUP_ID_NOT_FOUND, after which tools ask with DescribeGroups. From v1 members have
-a type: those of the classic protocol are in the group while its clients are being upgraded. A group that uses topics
-which the client may not describe gets TOPIC_AUTHORIZATION_FAILED.
+A group of the classic protocol, and a share group, get GROUP_ID_NOT_FOUND, after which tools ask with DescribeGroups.
+From v1 members have a type: those of the classic protocol are in the group while its clients are being upgraded. A
+group that uses topics which the client may not describe gets TOPIC_AUTHORIZATION_FAILED.
 """
 
 from collections import defaultdict

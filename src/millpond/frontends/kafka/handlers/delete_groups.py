@@ -1,4 +1,4 @@
-"""DeleteGroups (42), v0-2: deletes groups without members, including their offsets."""
+"""DeleteGroups (42), v0-2: deletes groups without members, and their offsets. Share groups lose their positions."""
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
@@ -20,7 +20,7 @@ async def delete_groups(call: KafkaCall, request: DeleteGroupsRequest) -> Delete
 async def _one(call: KafkaCall, group_id: str) -> DeletableGroupResult:
     try:
         call.require(DELETE_GROUP, group_id)
-        await call.groups.delete_group(group_id)
+        await call.share_groups.delete_group(group_id)
     except MillpondError as error:
         return DeletableGroupResult(group_id=group_id, error_code=coordinator_code_of(error))
     return DeletableGroupResult(group_id=group_id)

@@ -1,14 +1,15 @@
 """DescribeGroups (15), v0-6: returns state and members of groups.
 
-Metadata and protocol are included while a group is stable. A group that does not exist, or that uses the consumer
-protocol, has the state "Dead"; from v6 it also gets an error. From v3 a client may ask for its authorized operations.
+Metadata and protocol are included while a group is stable. A group that does not exist, that uses the consumer
+protocol, or that is a share group has the state "Dead"; from v6 it also gets an error. From v3 a client may ask for its
+authorized operations.
 """
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DESCRIBE_GROUP
-from millpond.groups import Description, GroupPhase
+from millpond.groups import Description, GroupPhase, ShareGroupDescription
 from millpond.model.acls import ResourceType
 from millpond.model.errors import MillpondError, UnknownGroup
 from millpond.protocol import ErrorCode
@@ -37,7 +38,8 @@ async def _one(call: KafkaCall, group_id: str) -> DescribedGroup:
         call.require(DESCRIBE_GROUP, group_id)
         found = await call.groups.describe(group_id)
         if not isinstance(found, Description):
-            message = f"Group {group_id!r} uses the consumer protocol; ConsumerGroupDescribe describes it."
+            kind = "share" if isinstance(found, ShareGroupDescription) else "consumer"
+            message = f"Group {group_id!r} is a {kind} group; {kind.title()}GroupDescribe describes it."
             raise UnknownGroup(message, group=group_id)
         return _described(found)
     except UnknownGroup as error:

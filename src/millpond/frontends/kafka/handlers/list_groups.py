@@ -1,5 +1,5 @@
-"""ListGroups (16), v0-5: lists the groups that this broker coordinates. Filters by state (v4) and type (v5, "classic"
-or "consumer") ignore case.
+"""ListGroups (16), v0-5: lists the groups that this broker coordinates. Filters by state (v4) and type (v5, "classic",
+"consumer" or "share") ignore case.
 
 A client that may describe the cluster gets all of them, others those that they may describe."""
 
