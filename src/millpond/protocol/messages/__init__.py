@@ -17,6 +17,7 @@ from millpond.protocol.messages import (
     reassignments,
     sasl,
     scram,
+    share_fetch,
     share_groups,
     topic_partitions,
     topics,
@@ -27,7 +28,7 @@ from millpond.protocol.schema import Request
 
 _FAMILIES = (
     *(acls, api_versions, cluster, configs, consumer_groups, fetch, group_admin, group_offsets, groups),
-    *(metadata, offsets, produce, quotas, reassignments, sasl, scram, share_groups),
+    *(metadata, offsets, produce, quotas, reassignments, sasl, scram, share_fetch, share_groups),
     *(topic_partitions, topics, transaction_admin, transactions),
 )
 
