@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from millpond.frontends.kafka import KafkaServer, Node, Services
+from millpond.frontends.kafka import KafkaServer, Node, Services, ShareSessions
 from millpond.frontends.rpc import RpcServer, RpcServices
 from millpond.frontends.web import NotReady, WebServer, WebServices
 from millpond.model.addresses import INTERFACES, is_wildcard, join_address, split_address
@@ -132,6 +132,8 @@ class Interfaces:
             log=parts.log,
             groups=parts.groups,
             transactions=parts.transactions,
+            share_consumers=parts.share_consumers,
+            share_sessions=ShareSessions(),
             clock=parts.clock,
             node=node,
             owners=parts.owners,

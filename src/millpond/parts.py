@@ -16,9 +16,10 @@ from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
 from millpond.model.group_configs import GroupConfigs
 from millpond.model.ids import AUDIT_TOPIC, Session
+from millpond.model.share_groups import ShareGroupConfig
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
-from millpond.queues import PullConsumers, Queues
+from millpond.queues import PullConsumers, Queues, ShareConsumers
 from millpond.security import SecurityView
 from millpond.security.audit import AuditLog
 from millpond.security.authenticator import Authenticator
@@ -101,6 +102,7 @@ class Parts:
     groups: Groups
     queues: Queues
     pulling: PullConsumers
+    share_consumers: ShareConsumers
     membership: Membership
     owners: Owners
     workers: Workers
@@ -204,6 +206,10 @@ def build_parts(
         payload_limits=settings.payload_limits(),
     )
     payloads = PayloadTransfers(log, base.store, clock=clock, limits=settings.payload_limits())
+
+    def share_config_of(group_id: str) -> ShareGroupConfig:
+        return configs.group_config(group_id).share
+
     queues = Queues(
         log,
         session,
@@ -212,6 +218,7 @@ def build_parts(
         metrics=metrics.queues,
         copy_body=payloads.copy,
         create_topic=topic_changes.create_by_broker,
+        share_config_of=share_config_of,
     )
     share_groups = ShareGroups(log, groups, queues.of_share_groups, configs.group_config)
     sessions = Sessions(log.read, log.write, clock=clock)
@@ -273,6 +280,7 @@ def build_parts(
         groups=groups,
         queues=queues,
         pulling=PullConsumers(queues, settings.queue_limits()),
+        share_consumers=ShareConsumers(queues, log, share_config_of),
         membership=membership,
         owners=owners,
         workers=workers,
@@ -356,6 +364,7 @@ class HasParts:
         self.groups = parts.groups
         self.queues = parts.queues
         self.pulling = parts.pulling
+        self.share_consumers = parts.share_consumers
         self.membership = parts.membership
         self.owners = parts.owners
         self.messages = parts.messages

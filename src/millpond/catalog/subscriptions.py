@@ -153,6 +153,8 @@ class StoredSubscription:
     share_group: str = ""
     """The id of the share group whose messages in the topic these are; empty for a subscription of its own. Then the
     group's config decides, and `config` has only what it was created with."""
+    read_committed: bool = True
+    """Whether messages of open and aborted transactions are left out. Not stored; the share group decides."""
 
 
 class StateKey(NamedTuple):

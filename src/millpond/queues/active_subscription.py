@@ -60,13 +60,14 @@ class ActiveSubscription:
             queue.alter(subscription)
 
     def connect(self) -> None:
-        """Attach every consumer to every queue it is not attached to yet."""
+        """Attach every consumer to every queue that it wants and is not attached to yet."""
         for number, queue in self.queues.items():
             for attachment in self.attachments.values():
-                if attachment.queues.get(number) is not queue:
+                if attachment.queues.get(number) is not queue and attachment.wants(number):
                     attachment.queues[number] = queue
                     queue.deliverer.attach(attachment.name, attachment, attachment.consumer_credit)
                     queue.deliverer.pause(attachment.name, paused=attachment.paused)
+                    attachment.on_available()
 
     def detach(self, name: str, error: MillpondError, *, graceful: bool) -> Attachment | None:
         """Detach a consumer. Returns its attachment, or None if no consumer has this name."""

@@ -20,6 +20,7 @@ from millpond.model.errors import (
     MillpondError,
     NotOwner,
     Stopping,
+    SubscriptionReplaced,
     UnknownPartition,
     UnknownSubscription,
     UnknownTopic,
@@ -257,6 +258,9 @@ class ActiveSubscriptions:
                 raise UnknownSubscription(topic=active.topic.name, subscription=found.name)
             if found.version != active.subscription.version:
                 await self._close_replaced(active)
+            if found.config.mode is not active.subscription.config.mode:  # only a share group's can change
+                active.close_queues(SubscriptionReplaced(subscription=found.name))
+            if found != active.subscription:
                 self.apply(found)
             active.topic = self._log.topics.named(active.topic.name)
             await self.start_partitions(active)

@@ -43,6 +43,18 @@ Act = Callable[[PartitionQueue, int, int, int], AckResult]
 """Called with epoch, offset and token of the delivery."""
 Known = tuple[int, int, int, int]
 """The fields of an `AckId`."""
+
+
+@dataclass(slots=True)
+class Acquiring:
+    """How a consumer receives that asks for messages when it wants some, instead of granting credit."""
+
+    partitions: set[int]
+    """It is attached to these only."""
+    on_available: Callable[[], None]
+    """Called when messages may have become available to it."""
+
+
 KNOWN_MAX: Final = 4_096
 """Number of ids cached with their fields, so that an acknowledgement need not verify and decode them."""
 
@@ -59,6 +71,7 @@ class Attachment:
         ack_ids: AckIdCodec,
         on_lost: Callable[[], None],
         token: str,
+        acquiring: Acquiring | None = None,
     ) -> None:
         self.token = token
         """Distinguishes this attachment from others with the same consumer name."""
@@ -70,11 +83,16 @@ class Attachment:
         self.queues: dict[int, PartitionQueue] = {}
         self.ended: MillpondError | None = None
         self.paused = False
+        self._acquiring = acquiring
         self._ack_ids = ack_ids
         self._known: dict[bytes, Known] = {}
         self._on_lost = on_lost
         self._events: deque[Event] = deque()
         self._news = asyncio.Event()
+
+    def wants(self, partition: int) -> bool:
+        """Whether to attach it to this partition."""
+        return self._acquiring is None or partition in self._acquiring.partitions
 
     # -- called by partitions ---------------------------------------------------------------------------------
 
@@ -108,12 +126,23 @@ class Attachment:
         for queue in self.queues.values():
             queue.wake()
 
+    def on_available(self) -> None:
+        """Messages may be available to a consumer that asks for them."""
+        if self._acquiring is not None:
+            self._acquiring.on_available()
+
     def end(self, error: MillpondError) -> None:
         """End the attachment: no more events follow."""
         self.ended = self.ended or error
         self._news.set()
+        self.on_available()
 
     def _enqueue(self, event: Event) -> None:
+        if (
+            self._acquiring is not None
+        ):  # it takes no events: it sees that the partition is gone when it asks next
+            self._acquiring.on_available()
+            return
         self._events.append(event)
         self._news.set()
 

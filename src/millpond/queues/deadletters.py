@@ -41,6 +41,16 @@ ATTEMPTS: Final = "millpond-attempts"
 LAST_REASON: Final = "millpond-last-reason"
 REASONS: Final = "millpond-reasons"
 """A JSON list of the last reasons, the oldest first."""
+SHARE_TOPIC: Final = "__dlq.errors.topic"
+SHARE_PARTITION: Final = "__dlq.errors.partition"
+SHARE_OFFSET: Final = "__dlq.errors.offset"
+SHARE_GROUP: Final = "__dlq.errors.group"
+SHARE_DELIVERIES: Final = "__dlq.errors.delivery.count"
+SHARE_REASON: Final = "__dlq.errors.message"
+"""Kafka's names of the same for dead letters of share groups (KIP-1191)."""
+SHARE_HEADERS: Final = frozenset(
+    {SHARE_TOPIC, SHARE_PARTITION, SHARE_OFFSET, SHARE_GROUP, SHARE_DELIVERIES, SHARE_REASON}
+)
 LETTER_OVERHEAD_BYTES: Final = 64 * 1024
 """Bytes that the headers of a letter may add to its message."""
 BYTES_PER_APPEND: Final = 4 * 1024 * 1024
@@ -100,10 +110,26 @@ def letter_of(
     if dead.reasons:
         reasons = json.dumps(dead.reasons, ensure_ascii=False)
         added += [(LAST_REASON, dead.reasons[-1].encode()), (REASONS, reasons.encode())]
+    if subscription.share_group:
+        kept = [header for header in kept if header[0] not in SHARE_HEADERS]
+        added += _share_headers(record, dead, state_key, subscription, topic)
     timestamp = min(record.timestamp, now_ms) if record.timestamp >= 0 else NO_TIMESTAMP
     letter = record._replace(headers=(*kept, *added), offset=NO_OFFSET, timestamp=timestamp)
     batch = build_batch([letter], now_ms=now_ms)
     return DeadLetter(state_key, record.offset, topic_of(subscription, topic), now_ms, batch)
+
+
+def _share_headers(
+    record: Record, dead: Dead, state_key: StateKey, subscription: StoredSubscription, topic: str
+) -> list[Header]:
+    return [
+        (SHARE_TOPIC, topic.encode()),
+        (SHARE_PARTITION, str(state_key.partition).encode()),
+        (SHARE_OFFSET, str(record.offset).encode()),
+        (SHARE_GROUP, subscription.share_group.encode()),
+        (SHARE_DELIVERIES, str(dead.attempts).encode()),
+        (SHARE_REASON, dead.reasons[-1].encode() if dead.reasons else b""),
+    ]
 
 
 def is_public(header: str) -> bool:

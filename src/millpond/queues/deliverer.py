@@ -2,11 +2,12 @@
 
 The dispatcher decides who receives which message. A message that is not held in memory is read again first; what
 changed during that read (a nack, a consumer that left) is respected when the message is handed out. An ack needs
-nothing from here: `Attachment` calls the dispatcher.
+nothing from here: `Attachment` calls the dispatcher. A member of a share group asks for messages with `acquire`; it has
+no credit in between, so nothing is delivered to it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from millpond.model.errors import MillpondError
 from millpond.observability.metrics import QueueMetrics
@@ -24,6 +25,18 @@ class Delivered(NamedTuple):
     record: Record
 
 
+class Acquired(NamedTuple):
+    """What `acquire` has leased, in log order, and its size."""
+
+    deliveries: Sequence[QueueDelivery]
+    size: int
+
+
+NOTHING: Final = Acquired((), 0)
+READY_MIN: Final = 1_000
+"""While members of share groups acquire messages, the log is read until this many are ready."""
+
+
 class Receiver(Protocol):
     """A consumer as its partitions see it. Calls return nothing: the consumer has room for all that it granted credit
     for. `epoch` is that of the partition's dispatcher."""
@@ -35,6 +48,8 @@ class Receiver(Protocol):
     def on_partition_lost(self, partition: int, error: MillpondError) -> None: ...
 
     def on_credit_returned(self) -> None: ...
+
+    def on_available(self) -> None: ...
 
 
 class Deliverer:
@@ -61,6 +76,9 @@ class Deliverer:
         self._metrics = metrics
         self._receivers: dict[str, Receiver] = {}
         self._is_closed = False
+        self._unserved: set[str] = set()
+        """Consumers that asked for messages and wait for some."""
+        self._reads_ahead = False
 
     # -- consumers --------------------------------------------------------------------------------------------
 
@@ -70,6 +88,7 @@ class Deliverer:
         self._wake()
 
     def detach(self, name: str, *, graceful: bool) -> None:
+        self._unserved.discard(name)
         if self._receivers.pop(name, None) is not None:
             self._dispatcher.detach(name, self._now(), graceful=graceful)
             self._wake()
@@ -98,6 +117,50 @@ class Deliverer:
     def extend(self, epoch: int, offset: int, token: int, by_ms: int) -> AckResult:
         by_ms = min(by_ms, self._limits.extend_ms_max)
         return self._dispatcher.extend(offset, epoch, token, self._now(), by_ms)
+
+    def acquire(self, name: str, messages_max: int, bytes_max: int) -> Acquired:
+        """Lease messages to a consumer that has no credit: as many as are available, and one even if it is larger. If
+        there are none, the consumer is told by `on_available` when to ask again, until `stop_waiting`."""
+        dispatcher = self._dispatcher
+        consumer = dispatcher.consumers.by_name.get(name)
+        if consumer is None or self._is_closed:
+            return NOTHING
+        dispatcher.consumers.mark_consumer_alive(consumer)
+        credit, now = consumer.consumer_credit, self._now()
+        dispatcher.expire(now)
+        credit.messages, credit.bytes = messages_max, bytes_max
+        deliveries = dispatcher.dispatch(now)
+        size = bytes_max - credit.bytes
+        credit.clear()
+        if deliveries:
+            self._unserved.discard(name)
+            self._reads_ahead = True
+            self._metrics.deliveries.inc(len(deliveries))
+            if self.wants_more:
+                self._wake()
+        elif name not in self._unserved:
+            self._unserved.add(name)
+            self._wake()
+        return Acquired(deliveries, size)
+
+    def stop_waiting(self, name: str) -> None:
+        self._unserved.discard(name)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether consumers that acquire would get more if the log was read further."""
+        dispatcher = self._dispatcher
+        if dispatcher.leased >= dispatcher.config.leases_max or dispatcher.is_full:
+            return False
+        unordered, by_name = dispatcher.schedule.unordered, dispatcher.consumers.by_name
+        if self._reads_ahead and by_name and not dispatcher.config.strict and len(unordered) < READY_MIN:
+            return True
+        return not unordered and any(name in by_name and not by_name[name].queue for name in self._unserved)
+
+    def notify_unserved(self) -> None:
+        for name in list(self._unserved):
+            if (receiver := self._receivers.get(name)) is not None:
+                receiver.on_available()
 
     def close(self, error: MillpondError) -> None:
         """Deliver nothing more, and tell the consumers that the partition is lost."""

@@ -111,6 +111,11 @@ class Dispatcher:
     def tracked(self) -> int:
         return len(self._messages)
 
+    @property
+    def start(self) -> int:
+        """Everything before is settled, or gone from the log."""
+        return max(self.settled.floor, self._log_start)
+
     # -- consumers --------------------------------------------------------------------------------------------
 
     def detach(self, name: str, now: int, *, graceful: bool) -> None:
@@ -309,6 +314,11 @@ class Dispatcher:
                 break
         return deliveries
 
+    def token_of(self, offset: int) -> int:
+        """The token of the latest delivery of a message; 0 if no acknowledgement of it is valid."""
+        message = self._messages.get(offset)
+        return 0 if message is None else message.token
+
     def is_leased(self, delivery: QueueDelivery) -> bool:
         """Whether the consumer still holds the lease of this delivery."""
         message = self._messages.get(delivery.offset)
@@ -394,6 +404,17 @@ class Dispatcher:
             return AckResult.STALE
         self.schedule.now = max(self.schedule.now, now)
         self._fail(message, delay_ms, reason)
+        return OK
+
+    def reject(self, offset: int, epoch: int, token: int, now: int, reason: str) -> AckResult:
+        """Charge an attempt and treat it as the last one."""
+        message = self._find_delivered(offset, epoch, token)
+        if isinstance(message, AckResult):
+            return message
+        if message.state is not LEASED:
+            return AckResult.STALE
+        self.schedule.now = max(self.schedule.now, now)
+        self._fail(message, None, reason, is_last=True)
         return OK
 
     def extend(self, offset: int, epoch: int, token: int, now: int, by_ms: int) -> AckResult:
@@ -526,13 +547,15 @@ class Dispatcher:
         message.token = 0
         self.schedule.wait(message)
 
-    def _fail(self, message: TrackedMessage, delay_ms: int | None, reason: str) -> None:
+    def _fail(
+        self, message: TrackedMessage, delay_ms: int | None, reason: str, *, is_last: bool = False
+    ) -> None:
         """End the lease and charge an attempt. Without a delay, the configured backoff applies."""
         config = self._config
         self._end_lease(message)
         message.attempts += 1
         self._unsaved.reasons.add(message.offset, reason)
-        if message.attempts < config.attempts_max:
+        if message.attempts < config.attempts_max and not is_last:
             delay = config.backoff(message.attempts, message.offset) if delay_ms is None else delay_ms
             self._retry(message, self.schedule.now + delay)
         elif config.on_exhausted is ExhaustedAction.BLOCK:

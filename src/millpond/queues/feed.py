@@ -45,11 +45,17 @@ class Feed:
         self._log = log
         self._limits = limits
 
-    async def read(self, topic_partition: TopicPartition, offset: int) -> FeedChunk:
-        """Messages from `offset` on, as far as one read goes; empty at the end of the log."""
+    async def read(
+        self, topic_partition: TopicPartition, offset: int, *, read_committed: bool = True
+    ) -> FeedChunk:
+        """Messages from `offset` on, as far as one read goes; empty at the end of the log. Without
+        `read_committed` also those of open and aborted transactions."""
         size = self._limits.read_bytes
         results = await self._log.fetch(
-            [FetchRequest(topic_partition, offset, size)], bytes_max=size, wait_ms=0, read_committed=True
+            [FetchRequest(topic_partition, offset, size)],
+            bytes_max=size,
+            wait_ms=0,
+            read_committed=read_committed,
         )
         return await self._piece(results[0], offset)
 

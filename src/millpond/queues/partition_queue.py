@@ -163,13 +163,14 @@ class PartitionQueue:
         await self.deliverer.deliver_due(now)
         if self.dispatcher.is_dirty:
             self._mark_dirty()
+        self.deliverer.notify_unserved()
         self._warn_if_full()
         if self._woken.is_set():
             return
         if (start := self.dispatcher.schedule.retrack_from) is not None:
             await self._read_ahead.retrack(start)
             return
-        if self.dispatcher.wants_more and self._read_ahead.paused_until() <= now:
+        if self._wants_more and self._read_ahead.paused_until() <= now:
             self._wake_on_growth = True
             is_at_end = self.dispatcher.frontier >= self._log.partition(self.topic_partition).end_offset
             if not is_at_end and await self._read_ahead.read_more():
@@ -194,7 +195,7 @@ class PartitionQueue:
     async def _wait(self) -> None:
         """Until a consumer sends something, a timer is due, or the log has grown."""
         due = self.dispatcher.next_event()
-        if self.dispatcher.wants_more and (paused_until := self._read_ahead.paused_until()) > self._now():
+        if self._wants_more and (paused_until := self._read_ahead.paused_until()) > self._now():
             due = paused_until if due is None else min(due, paused_until)
         alarm = None
         if due is not None:
@@ -205,6 +206,10 @@ class PartitionQueue:
         finally:
             if alarm is not None:
                 alarm.cancel()
+
+    @property
+    def _wants_more(self) -> bool:
+        return self.dispatcher.wants_more or self.deliverer.wants_more
 
     def _on_growth(self) -> None:
         if self._wake_on_growth:

@@ -34,7 +34,7 @@ from millpond.queues.ackids import AckIdCodec
 from millpond.queues.active_subscription import ActiveSubscription
 from millpond.queues.active_subscriptions import ActiveSubscriptions
 from millpond.queues.addressing import Addressing
-from millpond.queues.attachment import Attachment
+from millpond.queues.attachment import Acquiring, Attachment
 from millpond.queues.deadletters import CreateTopic, DeadLetters
 from millpond.queues.deadletters import topic_of as dead_letter_topic_of
 from millpond.queues.dispatcher_results import AckResult
@@ -43,6 +43,7 @@ from millpond.queues.limits import QueueLimits
 from millpond.queues.payload_copies import CopyBody, nothing_to_copy
 from millpond.queues.redriving import redrive
 from millpond.queues.saver import Saver
+from millpond.queues.share_config import ShareConfigOf, defaults_of
 from millpond.queues.share_subscriptions import ShareSubscriptions
 from millpond.queues.stored_subscriptions import EARLIEST, StoredSubscriptions, SubscriptionStart
 from millpond.queues.subscription_status import (
@@ -72,6 +73,7 @@ class Queues:
         metrics: QueueMetrics,
         copy_body: CopyBody = nothing_to_copy,
         create_topic: CreateTopic | None = None,
+        share_config_of: ShareConfigOf = defaults_of,
     ) -> None:
         self._log = log
         self._session = session
@@ -81,7 +83,7 @@ class Queues:
         self._feed = Feed(log, limits)
         self._copy_body = copy_body
         self.dead_letters = DeadLetters(log, limits, copy_body, create_topic)
-        self._stored = StoredSubscriptions(log, clock=clock, limits=limits)
+        self._stored = StoredSubscriptions(log, clock=clock, limits=limits, share_config_of=share_config_of)
         self._active_subscriptions = ActiveSubscriptions(
             log,
             session,
@@ -192,7 +194,9 @@ class Queues:
             return status
         topic_partition = TopicPartition(subscription.topic_id, status.partition)
         try:
-            piece = await self._feed.read(topic_partition, status.floor)
+            piece = await self._feed.read(
+                topic_partition, status.floor, read_committed=subscription.read_committed
+            )
         except MillpondError:
             return status
         if not piece.records:
@@ -208,7 +212,9 @@ class Queues:
 
     # -- consumers --------------------------------------------------------------------------------------------
 
-    async def attach(self, topic: str, name: str, consumer: str) -> Attachment:
+    async def attach(
+        self, topic: str, name: str, consumer: str, acquiring: Acquiring | None = None
+    ) -> Attachment:
         """Attach a consumer. An attached consumer of the same name is considered dead and is detached."""
         if self._active_subscriptions.stopping:
             raise Stopping
@@ -225,7 +231,7 @@ class Queues:
             if not self._active_subscriptions.is_active(
                 active
             ):  # it ended while this call waited for the lock
-                return await self.attach(topic, name, consumer)
+                return await self.attach(topic, name, consumer, acquiring)
             self._check_room(active, consumer)
             if consumer in active.attachments:
                 self._detach(active, consumer, SubscriptionReplaced(subscription=name), graceful=False)
@@ -237,6 +243,7 @@ class Queues:
                 AckIdCodec(secret, subscription.id, member),
                 self._active_subscriptions.check_now,
                 secrets.token_hex(8),
+                acquiring,
             )
             await self._join(active, attachment)
         return attachment
@@ -253,6 +260,11 @@ class Queues:
             active.detach(attachment.name, Stopping(), graceful=True)
             self._release_later(attachment)
             raise
+
+    def connect(self, attachment: Attachment) -> None:
+        """Attach a consumer to the partitions that it wants since it was attached."""
+        for active in self._active_subscriptions.of(attachment.subscription.id):
+            active.connect()
 
     def detach(self, attachment: Attachment, *, graceful: bool = True) -> None:
         for active in self._active_subscriptions.of(attachment.subscription.id):

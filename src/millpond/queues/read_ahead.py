@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from millpond.observability.metrics import QueueMetrics
 from millpond.queues.addressing import Addressing
 from millpond.queues.dispatcher import Dispatcher
-from millpond.queues.feed import Feed, FoundMessage, entries_of
+from millpond.queues.feed import Feed, FeedChunk, FoundMessage, entries_of
 from millpond.queues.limits import QueueLimits
 from millpond.queues.subscribed_partition import SubscribedPartition
 from millpond.records import Record
@@ -61,7 +61,7 @@ class ReadAhead:
         """Read and index the messages from the frontier on, as far as one read goes. Returns False if there are
         none."""
         dispatcher = self._dispatcher
-        piece = await self._feed.read(self._partition.topic_partition, dispatcher.frontier)
+        piece = await self._read(dispatcher.frontier)
         if piece.next_offset <= dispatcher.frontier:
             return False
         self.forget_below(piece.log_start)
@@ -73,7 +73,7 @@ class ReadAhead:
     async def retrack(self, start: int) -> None:
         """Read again from `start`, for keys of which too many messages were tracked to track all."""
         dispatcher, end = self._dispatcher, self._dispatcher.frontier
-        piece = await self._feed.read(self._partition.topic_partition, start)
+        piece = await self._read(start)
         reached = piece.next_offset if piece.next_offset > start else end
         found = self._entries(piece.records)
         held, settled = self.held, dispatcher.settled
@@ -86,7 +86,7 @@ class ReadAhead:
         wanted, found, done = set(offsets), {}, -1
         for offset in sorted(wanted):
             if offset >= done:
-                piece = await self._feed.read(self._partition.topic_partition, offset)
+                piece = await self._read(offset)
                 found.update({each.offset: each for each in piece.records if each.offset in wanted})
                 done = piece.next_offset
         return found
@@ -100,11 +100,19 @@ class ReadAhead:
         self._held_bytes -= entry.size
         return record
 
+    async def _read(self, offset: int) -> FeedChunk:
+        partition = self._partition
+        return await self._feed.read(
+            partition.topic_partition, offset, read_committed=partition.subscription.read_committed
+        )
+
     def _entries(self, records: Sequence[Record]) -> list[FoundMessage]:
         name, config = self._partition.subscription.name, self._partition.subscription.config
         return entries_of(records, config, name, self._addressing, delay_ms_max=self._limits.delay_ms_max)
 
     def _hold(self, found: Sequence[FoundMessage]) -> None:
+        if self._partition.subscription.share_group:  # its members receive the stored batches
+            return
         limit, held = self._limits.held_bytes_max, self.held
         for each in found:
             offset, _, size, _ = each[1]

@@ -115,7 +115,8 @@ def _revived(
 ) -> tuple[int, Record]:
     """A letter as it is sent back, and its source partition."""
     source = dict(letter.headers).get(deadletters.SOURCE_PARTITION) or b""
-    kept = [header for header in letter.headers if is_public(header[0])]
+    added = deadletters.SHARE_HEADERS if subscription.share_group else frozenset[str]()
+    kept = [header for header in letter.headers if is_public(header[0]) and header[0] not in added]
     headers = (*kept, addressing.header(subscription.name, letter))
     return _partition(source), letter._replace(headers=headers, offset=-1, timestamp=now_ms)
 

@@ -1,4 +1,7 @@
-"""Subscriptions in the catalog: creates, finds, alters, resets and deletes them, and resolves where they start."""
+"""Subscriptions in the catalog: creates, finds, alters, resets and deletes them, and resolves where they start.
+
+All that find one here get the config that applies: for the subscription of a share group, that of the group.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from millpond.model.subscriptions import SubscriptionConfig, check_name, config_
 from millpond.model.topics import Topic
 from millpond.queues.deadletters import check_bodies, check_topic
 from millpond.queues.limits import QueueLimits
+from millpond.queues.share_config import ShareConfigOf, effective
 
 
 class StartAt(StrEnum):
@@ -38,8 +42,11 @@ EARLIEST: Final = SubscriptionStart()
 
 
 class StoredSubscriptions:
-    def __init__(self, log: Log, *, clock: Clock, limits: QueueLimits) -> None:
+    def __init__(
+        self, log: Log, *, clock: Clock, limits: QueueLimits, share_config_of: ShareConfigOf
+    ) -> None:
         self._log = log
+        self._share_config_of = share_config_of
         self._clock = clock
         self._limits = limits
 
@@ -47,18 +54,22 @@ class StoredSubscriptions:
 
     async def find(self, topic: str, name: str) -> StoredSubscription:
         known = await self._log.topic(topic)
-        return await self._log.read(lambda tx: catalog.find(tx, known.id, name, topic=topic))
+        found = await self._log.read(lambda tx: catalog.find(tx, known.id, name, topic=topic))
+        return effective(found, self._share_config_of)
 
     async def all_of(self, topic: str) -> list[StoredSubscription]:
         known = await self._log.topic(topic)
-        return await self._log.read(lambda tx: catalog.of_topic(tx, known.id))
+        found = await self._log.read(lambda tx: catalog.of_topic(tx, known.id))
+        return [effective(each, self._share_config_of) for each in found]
 
     async def all(self) -> list[tuple[str, StoredSubscription]]:
         """All subscriptions, with the names of their topics."""
         found = await self._log.read(catalog.all_subscriptions)
         topics = self._log.topics
         return [
-            (topics.with_id(each.topic_id).name, each) for each in found if topics.knows_id(each.topic_id)
+            (topics.with_id(each.topic_id).name, effective(each, self._share_config_of))
+            for each in found
+            if topics.knows_id(each.topic_id)
         ]
 
     async def floors(self, subscription: StoredSubscription) -> dict[tuple[str, int], int]:

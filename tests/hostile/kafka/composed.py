@@ -8,6 +8,7 @@ from millpond.protocol.messages import (
     consumer_groups,
     group_offsets,
     reassignments,
+    share_fetch,
     topic_partitions,
     transaction_admin,
 )
@@ -19,7 +20,7 @@ def load():
     """{(api key, version): frame without its length}"""
     return {
         (request.api_key, version): written(request, version)[LENGTH_BYTES:]
-        for request, version in (*_of_groups(), *_of_administration())
+        for request, version in (*_of_groups(), *_of_share_groups(), *_of_administration())
     }
 
 
@@ -53,6 +54,36 @@ def _of_groups():
         group_id="group", member_id="member", member_epoch=1, topics=[topic]
     )
     yield group_offsets.OffsetFetchRequest(groups=[group]), 10
+
+
+def _of_share_groups():
+    batch = share_fetch.AcknowledgementBatch(first_offset=0, last_offset=1, acknowledge_types=[1, 2])
+    part = share_fetch.ShareFetchPartition(partition_index=0, acknowledgement_batches=[batch])
+    for version in (1, 2):
+        yield (
+            share_fetch.ShareFetchRequest(
+                group_id="group",
+                member_id="member",
+                share_session_epoch=1,
+                max_wait_ms=0,
+                min_bytes=1,
+                max_records=10,
+                batch_size=10,
+                topics=[share_fetch.ShareFetchTopic(topic_id=TOPIC_ID, partitions=[part])],
+                forgotten_topics_data=[share_fetch.ShareForgottenTopic(topic_id=TOPIC_ID, partitions=[1])],
+            ),
+            version,
+        )
+        part = share_fetch.ShareAcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+        yield (
+            share_fetch.ShareAcknowledgeRequest(
+                group_id="group",
+                member_id="member",
+                share_session_epoch=1,
+                topics=[share_fetch.ShareAcknowledgeTopic(topic_id=TOPIC_ID, partitions=[part])],
+            ),
+            version,
+        )
 
 
 def _of_administration():

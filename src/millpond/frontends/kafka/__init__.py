@@ -3,5 +3,6 @@
 from millpond.frontends.kafka.call import Node, Services
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.kafka.server import KafkaServer
+from millpond.frontends.kafka.share_sessions import ShareSessions
 
-__all__ = ["KafkaLimits", "KafkaServer", "Node", "Services"]
+__all__ = ["KafkaLimits", "KafkaServer", "Node", "Services", "ShareSessions"]

@@ -8,6 +8,7 @@ from millpond.frontends.kafka.authentication import ClientAuthenticator, Connect
 from millpond.frontends.kafka.internal_topics import CONSUMER_OFFSETS_TOPIC
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.kafka.rights import Right
+from millpond.frontends.kafka.share_sessions import ShareSessions
 from millpond.groups import GroupLimits, Groups
 from millpond.log import Log, TransactionLimits, Transactions
 from millpond.model.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -17,6 +18,7 @@ from millpond.model.errors import UnknownPartition
 from millpond.model.ids import CONSUMER_OFFSETS, TopicId, TopicPartition
 from millpond.model.topics import Topic
 from millpond.protocol import NO_UUID
+from millpond.queues import ShareConsumers
 from millpond.security import OPEN_ACCESS, Access, SecurityView
 from millpond.service import (
     AuditedTopicChanges,
@@ -46,6 +48,8 @@ class Services:
     log: Log
     groups: Groups
     transactions: Transactions
+    share_consumers: ShareConsumers
+    share_sessions: ShareSessions
     clock: Clock
     node: Node
     owners: Owners

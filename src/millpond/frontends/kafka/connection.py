@@ -44,11 +44,13 @@ from millpond.protocol import (
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.fetch import FetchRequest
 from millpond.protocol.messages.produce import ProduceRequest
+from millpond.protocol.messages.share_fetch import ShareFetchRequest
 
 FRAMES_QUEUED_MAX = 8
 """Maximum number of complete frames that wait to be processed; beyond it the connection stops reading the socket."""
 REQUESTS_PER_YIELD = 16
 """Maximum number of requests of one client that are started before the event loop serves other clients."""
+FETCHES = (FetchRequest, ShareFetchRequest)
 PROGRESS_BYTES = 64 * 1024
 """A client that transfers fewer bytes of a request or response than this within `stalled_ms` is considered stalled."""
 
@@ -184,6 +186,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._server.closed(self)
 
     # -- used by the server ---------------------------------------------------------------------------------------
+
+    @property
+    def authentication(self) -> ConnectionAuthentication:
+        """Handlers identify the connection by it."""
+        return self._authentication
 
     def seconds_stalled(self, now: float) -> float:
         """Seconds since the client last made progress. Call it regularly: progress is noticed only by comparing with
@@ -394,7 +401,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     async def _start(
         self, slot: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request | None
     ) -> None:
-        await self._wait_for_fetches(slot, is_fetch=handler.request is FetchRequest)
+        await self._wait_for_fetches(slot, is_fetch=handler.request in FETCHES)
         if (self._is_lost or self._is_draining) and not slot.must_finish:
             self._finish(slot)
         elif request is None:

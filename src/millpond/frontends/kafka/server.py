@@ -190,6 +190,8 @@ class KafkaServer:
             self._connections.remove(connection)
             self._addresses.forget(connection.host)
         self._waiting.pop(connection, None)
+        for member in self.services.share_sessions.close_all_of(connection.authentication):
+            self.services.share_consumers.release(member)
         self.metrics.connections.set(len(self._connections))
         if not self._connections:
             self._all_closed.set()

@@ -25,11 +25,13 @@ from millpond.model.quotas import (
 from millpond.protocol import ErrorCode, Response
 from millpond.protocol.messages.fetch import FetchRequest
 from millpond.protocol.messages.produce import ProduceRequest
+from millpond.protocol.messages.share_fetch import ShareFetchRequest
 from millpond.security.quotas import QuotaLimiter
 
 NOT_COUNTED: Final = frozenset({HANDSHAKE_KEY, AUTHENTICATE_KEY})
 """A client that authenticates has no principal yet."""
 PERCENT: Final = 100
+FETCH_KEYS: Final = (FetchRequest.api_key, ShareFetchRequest.api_key)
 
 T = TypeVar("T")
 
@@ -60,7 +62,7 @@ def charge(
         return 0
     if api_key == ProduceRequest.api_key:
         delay_ms = limiter.charge(PRODUCER_BYTE_RATE, principal, client_id, use.request_bytes)
-    elif api_key == FetchRequest.api_key and delay_ms == 0:
+    elif api_key in FETCH_KEYS and delay_ms == 0:
         delay_ms = limiter.charge(CONSUMER_BYTE_RATE, principal, client_id, response_bytes)
     if use.handler_s > 0:
         spent = use.handler_s * PERCENT

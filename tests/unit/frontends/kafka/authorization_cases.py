@@ -23,6 +23,7 @@ from millpond.protocol.messages import (
     quotas,
     reassignments,
     scram,
+    share_fetch,
     share_groups,
     topic_partitions,
     topics,
@@ -176,6 +177,34 @@ def alter_share_offsets(ids):
 def delete_share_offsets(ids):
     topic = share_groups.DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)
     return share_groups.DeleteShareGroupOffsetsRequest(group_id=SHARE_GROUP, topics=[topic])
+
+
+def share_fetch_of(ids):
+    """A session is opened."""
+    part = share_fetch.ShareFetchPartition(partition_index=0, acknowledgement_batches=[])
+    return share_fetch.ShareFetchRequest(
+        group_id=SHARE_GROUP,
+        member_id="m",
+        share_session_epoch=0,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_records=1,
+        batch_size=1,
+        topics=[share_fetch.ShareFetchTopic(topic_id=ids.topic, partitions=[part])],
+        forgotten_topics_data=[],
+    )
+
+
+def share_acknowledge_of(ids):
+    """In the session that was opened; the versions follow each other as its epochs do."""
+    batch = share_fetch.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[1])
+    part = share_fetch.ShareAcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    return share_fetch.ShareAcknowledgeRequest(
+        group_id=SHARE_GROUP,
+        member_id="m",
+        share_session_epoch=ids.version,
+        topics=[share_fetch.ShareAcknowledgeTopic(topic_id=ids.topic, partitions=[part])],
+    )
 
 
 def leave_group(ids):
@@ -456,6 +485,13 @@ CASES = [
         share_groups.DeleteShareGroupOffsetsRequest,
         delete_share_offsets,
         ((r.DELETE_GROUP,), (r.READ_TOPIC,)),
+    ),
+    Case("share fetch", share_fetch.ShareFetchRequest, share_fetch_of, ((r.READ_GROUP,), (r.READ_TOPIC,))),
+    Case(
+        "share acknowledge",
+        share_fetch.ShareAcknowledgeRequest,
+        share_acknowledge_of,
+        ((r.READ_GROUP,), (r.READ_TOPIC,)),
     ),
     Case("leave", groups.LeaveGroupRequest, leave_group, ((r.READ_GROUP,),)),
     Case(

@@ -121,6 +121,11 @@ async def prepare(client, case):
         move = cases.alter_share_offsets(cases.Ids(client.topic_id, 0))
         assert codes(await client.send(move, 0)) == {0}
         RecordingAccess.asked = set()
+    if case.name == "share acknowledge":
+        await client.cluster.grant(*HANDLERS[78].rights, names=NAMES)
+        opened = await client.send(cases.share_fetch_of(cases.Ids(client.topic_id, 2)), 2)
+        assert not codes(opened) & REFUSALS
+        RecordingAccess.asked = set()
     if case.name in ("list transactions", "describe transactions"):
         await client.cluster.grant(*HANDLERS[24].rights, names=NAMES)
         ids = cases.Ids(client.topic_id, 0)
