@@ -184,10 +184,10 @@ class ReadGate:
         self._read = feed.read
         monkeypatch.setattr(feed, "read", self._gated)
 
-    async def _gated(self, *given, **named):
+    async def _gated(self, *given):
         self.entered.set()
         await self.opened.wait()
-        return await self._read(*given, **named)
+        return await self._read(*given)
 
 
 @pytest.fixture

@@ -45,11 +45,15 @@ class Feed:
         self._log = log
         self._limits = limits
 
-    async def read(
-        self, topic_partition: TopicPartition, offset: int, *, read_committed: bool = True
-    ) -> FeedChunk:
-        """Messages from `offset` on, as far as one read goes; empty at the end of the log. Without
-        `read_committed` also those of open and aborted transactions."""
+    async def read(self, topic_partition: TopicPartition, offset: int) -> FeedChunk:
+        """Messages from `offset` on, as far as one read goes; empty at the end of the log."""
+        return await self._read(topic_partition, offset, read_committed=True)
+
+    async def read_uncommitted(self, topic_partition: TopicPartition, offset: int) -> FeedChunk:
+        """Like `read`, with the messages of open and aborted transactions."""
+        return await self._read(topic_partition, offset, read_committed=False)
+
+    async def _read(self, topic_partition: TopicPartition, offset: int, *, read_committed: bool) -> FeedChunk:
         size = self._limits.read_bytes
         results = await self._log.fetch(
             [FetchRequest(topic_partition, offset, size)],

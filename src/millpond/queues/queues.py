@@ -194,9 +194,7 @@ class Queues:
             return status
         topic_partition = TopicPartition(subscription.topic_id, status.partition)
         try:
-            piece = await self._feed.read(
-                topic_partition, status.floor, read_committed=subscription.read_committed
-            )
+            piece = await self._feed.read(topic_partition, status.floor)
         except MillpondError:
             return status
         if not piece.records:

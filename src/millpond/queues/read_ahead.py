@@ -102,9 +102,8 @@ class ReadAhead:
 
     async def _read(self, offset: int) -> FeedChunk:
         partition = self._partition
-        return await self._feed.read(
-            partition.topic_partition, offset, read_committed=partition.subscription.read_committed
-        )
+        read = self._feed.read if partition.subscription.read_committed else self._feed.read_uncommitted
+        return await read(partition.topic_partition, offset)
 
     def _entries(self, records: Sequence[Record]) -> list[FoundMessage]:
         name, config = self._partition.subscription.name, self._partition.subscription.config
