@@ -130,6 +130,15 @@ PUBLIC = {
             "ShareSubscriptions",
         ),
         *("SubscriptionStatus", "PullConsumers", "Pulled", "PullerName"),
+        *(
+            "AckRange",
+            "AckRefusal",
+            "MemberName",
+            "QueueDelivery",
+            "ShareConsumers",
+            "all_saved",
+            "malformed",
+        ),
     ],
     millpond.groups: [
         *("CONSUMER", "NO_MEMBER", "CommitSender", "CommittedOffsets", "ConsumerGroupDescription"),

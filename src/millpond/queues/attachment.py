@@ -60,7 +60,8 @@ KNOWN_MAX: Final = 4_096
 
 
 class Attachment:
-    """Lives on the event loop. `take` returns events in order; acknowledgements go to the partitions they name."""
+    """Lives on the event loop. `take` returns events in order; acknowledgements go to the partitions they name. It has
+    one method for each call of a partition and of its consumer, more than 20 in all."""
 
     def __init__(
         self,

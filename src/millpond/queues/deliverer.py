@@ -120,7 +120,7 @@ class Deliverer:
 
     def acquire(self, name: str, messages_max: int, bytes_max: int) -> Acquired:
         """Lease messages to a consumer that has no credit: as many as are available, and one even if it is larger. If
-        there are none, the consumer is told by `on_available` when to ask again, until `stop_waiting`."""
+        there are none, `on_available` is called when the consumer should ask again, until `stop_waiting`."""
         dispatcher = self._dispatcher
         consumer = dispatcher.consumers.by_name.get(name)
         if consumer is None or self._is_closed:

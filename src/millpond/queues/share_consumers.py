@@ -32,7 +32,7 @@ class MemberName(NamedTuple):
 
 
 @dataclass(slots=True)
-class ShareMember:
+class ReceivingMember:
     attachments: dict[TopicId, Attachment] = field(default_factory=dict)
     acquiring: dict[TopicId, Acquiring] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -59,7 +59,7 @@ class ShareConsumers:
         self._queues = queues
         self._log = log
         self._share_config_of = share_config_of
-        self._members: dict[MemberName, ShareMember] = {}
+        self._members: dict[MemberName, ReceivingMember] = {}
 
     def config(self, group_id: str) -> ShareGroupConfig:
         return self._share_config_of(group_id)
@@ -70,7 +70,7 @@ class ShareConsumers:
         self, name: MemberName, topic_partitions: Iterable[TopicPartition]
     ) -> Collection[TopicId]:
         """Attach a member to these partitions. Returns the topics in which its group has no subscription."""
-        member = self._members.setdefault(name, ShareMember())
+        member = self._members.setdefault(name, ReceivingMember())
         wanted: defaultdict[TopicId, set[int]] = defaultdict(set)
         for topic_id, number in topic_partitions:
             wanted[topic_id].add(number)
@@ -164,14 +164,14 @@ class ShareConsumers:
         member = self._members.get(name)
         return None if member is None else member.queue(topic_partition)
 
-    def _is_attached(self, member: ShareMember, topic_id: TopicId, numbers: Collection[int]) -> bool:
+    def _is_attached(self, member: ReceivingMember, topic_id: TopicId, numbers: Collection[int]) -> bool:
         attachment = member.attachments.get(topic_id)
         if attachment is None or attachment.ended is not None:
             return False
         return member.acquiring[topic_id].partitions.issuperset(numbers)
 
     async def _attach(
-        self, name: MemberName, member: ShareMember, topic_id: TopicId, numbers: Collection[int]
+        self, name: MemberName, member: ReceivingMember, topic_id: TopicId, numbers: Collection[int]
     ) -> None:
         attachment = member.attachments.get(topic_id)
         if attachment is not None and attachment.ended is None:

@@ -22,7 +22,7 @@ SMALL_BYTES: Final = 4 * 1024
 """A batch up to this size is always passed through."""
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 PASSED_SHARE: Final = 2
-"""A batch is passed through if at least one in so many of its messages is acquired."""
+"""A batch is passed through if at least one in two of its messages is acquired."""
 
 
 @dataclass(slots=True)

@@ -28,16 +28,16 @@ Acknowledgements = dict[TopicPartition, list[AckRange]]
 """What a request acknowledges in each partition that it names; empty for one that it only names."""
 
 
-class RequestedPartition(Protocol):
+class AcknowledgingPartition(Protocol):
     partition_index: int
     acknowledgement_batches: list[AcknowledgementBatch]
 
 
-class RequestedTopic(Protocol):
+class AcknowledgingTopic(Protocol):
     topic_id: bytes
 
     @property
-    def partitions(self) -> Sequence[RequestedPartition]: ...
+    def partitions(self) -> Sequence[AcknowledgingPartition]: ...
 
 
 def member_name(call: KafkaCall, group_id: str | None, member_id: str | None) -> MemberName:
@@ -50,7 +50,7 @@ def member_name(call: KafkaCall, group_id: str | None, member_id: str | None) ->
     return MemberName(group_id, member_id)
 
 
-def acknowledgements_of(topics: Iterable[RequestedTopic]) -> Acknowledgements:
+def acknowledgements_of(topics: Iterable[AcknowledgingTopic]) -> Acknowledgements:
     """A partition that is named twice is merged: librdkafka names it once to fetch and once to acknowledge."""
     found: Acknowledgements = {}
     for topic_partition, part in _partitions(topics):
@@ -62,7 +62,9 @@ def acknowledgements_of(topics: Iterable[RequestedTopic]) -> Acknowledgements:
     return found
 
 
-def _partitions(topics: Iterable[RequestedTopic]) -> Iterator[tuple[TopicPartition, RequestedPartition]]:
+def _partitions(
+    topics: Iterable[AcknowledgingTopic],
+) -> Iterator[tuple[TopicPartition, AcknowledgingPartition]]:
     for topic in topics:
         for part in topic.partitions:
             yield TopicPartition(TopicId(topic.topic_id), part.partition_index), part

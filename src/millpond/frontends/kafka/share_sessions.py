@@ -8,6 +8,7 @@ a session ends it. Locks belong to the member, not to the session: replacing it 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakSet
 
 from millpond.frontends.kafka.errors import KafkaError
 from millpond.model.ids import TopicPartition
@@ -37,6 +38,8 @@ class ShareSessions:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._sessions: dict[MemberName, ShareSession] = {}
+        self._lost: WeakSet[object] = WeakSet()
+        """Lost connections: a request of theirs may still be running."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -61,12 +64,12 @@ class ShareSessions:
             session = self._continue(name, epoch)
         for each in forgotten:
             session.partitions.pop(each, None)
-        session.partitions.update(dict.fromkeys(added))
-        if len(session.partitions) > self._partitions_max:
-            del self._sessions[name]
+        partitions = session.partitions | dict.fromkeys(added)
+        if len(partitions) > self._partitions_max:
             message = f"a share session has at most {self._partitions_max} partitions"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        return list(session.partitions)
+        session.partitions = partitions
+        return list(partitions)
 
     def acknowledge(self, name: MemberName, epoch: int) -> None:
         """A ShareAcknowledge. It cannot open a session."""
@@ -82,6 +85,7 @@ class ShareSessions:
 
     def close_all_of(self, connection: object) -> list[MemberName]:
         """Close the sessions that a connection opened, which is lost. Returns their members."""
+        self._lost.add(connection)
         names = [name for name, session in self._sessions.items() if session.connection is connection]
         for name in names:
             del self._sessions[name]
@@ -90,6 +94,8 @@ class ShareSessions:
     def _open(self, name: MemberName, connection: object, *, acknowledges: bool) -> ShareSession:
         if acknowledges:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a request that opens a session acknowledges nothing")
+        if connection in self._lost:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the connection is lost")
         if name not in self._sessions and len(self._sessions) >= self._sessions_max:
             message = f"the broker has {self._sessions_max} share sessions"
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, message)

@@ -303,7 +303,8 @@ async def test_a_group_that_loses_its_state_and_gets_another(sharing):
     await sharing.interface.fill(count=1)
     member = await sharing.member()
     await member.take()
-    await sharing.interface.broker.queues.delete("orders", "share.workers")
+    queues = sharing.interface.broker.queues
+    await queues.of_share_groups.delete(await queues.find("orders", "share.workers"))
     assert (await member.fetch())[0].error == ErrorCode.UNKNOWN_SERVER_ERROR
     await share(sharing.interface.log)
     assert await member.take() == {0: (b"0", 1)}
