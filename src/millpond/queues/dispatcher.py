@@ -46,7 +46,6 @@ from millpond.queues.dispatcher_state import (
     SettleReason,
     TrackedKey,
     TrackedMessage,
-    waits_for,
 )
 from millpond.queues.failure_reasons import ACK_TIMEOUT, CONNECTION_LOST
 from millpond.queues.key_assignment import Assignment, FirstCome, KeyAssignment
@@ -296,10 +295,12 @@ class Dispatcher:
         heapq.heapify(heads)
         leases_max, due = self._config.leases_max, schedule.now + self._config.ack_timeout_ms
         bucket = self._deadlines.bucket(due) if by_credit else set()
+        only = receivers[0] if len(receivers) == 1 else None
         while self.leased < leases_max:
             unordered = schedule.next_unordered() if schedule.unordered else None
             if unordered is not None and by_credit and (not heads or unordered.offset < heads[0][0]):
-                if (chosen := consumer_with_most_credit(by_credit)) is not None:
+                chosen = only if only and only.may_receive else consumer_with_most_credit(by_credit)
+                if chosen is not None:
                     heapq.heappop(schedule.unordered)
                     deliveries.append(self._lease(unordered, chosen, due, bucket))
             elif heads:
@@ -316,8 +317,7 @@ class Dispatcher:
 
     def token_of(self, offset: int) -> int:
         """The token of the latest delivery of a message; 0 if no acknowledgement of it is valid."""
-        message = self._messages.get(offset)
-        return 0 if message is None else message.token
+        return message.token if (message := self._messages.get(offset)) is not None else 0
 
     def is_leased(self, delivery: QueueDelivery) -> bool:
         """Whether the consumer still holds the lease of this delivery."""
@@ -376,6 +376,21 @@ class Dispatcher:
             return message
         self._settle(message, ACKED)
         return OK
+
+    def accept(self, first: int, last: int, consumer: AttachedConsumer) -> None:
+        """Like `ack` for all messages of a range, which this consumer has leased."""
+        messages, decided, discard = self._messages, self._unsaved.decided, self._deadlines.discard
+        for offset in range(first, last + 1):
+            if (message := messages[offset]).key is not None:
+                self._settle(message, ACKED)
+                continue
+            message.state = SETTLING
+            message.settle_reason = ACKED
+            discard(message.deadline, offset)
+            consumer.leases.discard(offset)
+            decided.append(message)
+            self.leased -= 1
+            consumer.acked += 1
 
     def check(self, offset: int, epoch: int, token: int) -> AckResult:
         """What `ack` would return; changes no message."""
@@ -492,19 +507,7 @@ class Dispatcher:
 
     def failing(self, count: int) -> list[FailingMessage]:
         """The first messages that have failed and are not settled, whether they are tracked or not."""
-        return [self._failing(offset) for offset in self._unsaved.reasons.first(count)]
-
-    def _failing(self, offset: int) -> FailingMessage:
-        message, reasons = self._messages.get(offset), self._unsaved.reasons.of(offset)
-        if message is None:
-            attempts, not_before, _ = self._unsaved.retries[offset]
-        else:
-            attempts, not_before = message.attempts, message.not_before
-        if message is not None and message.state is not READY:
-            why = "leased" if message.state is LEASED else "settling"
-            return FailingMessage(offset, attempts, why, 0, reasons)
-        why, until = waits_for(not_before, self.schedule.now)
-        return FailingMessage(offset, attempts, why, until, reasons)
+        return self._unsaved.failing(count, self._messages, self.schedule.now)
 
     # -- commits ----------------------------------------------------------------------------------------------
 

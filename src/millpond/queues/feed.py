@@ -4,27 +4,44 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from millpond.log import FetchRequest, FetchResult, FetchRole
 from millpond.model.errors import InvalidInput, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
-from millpond.model.subscriptions import DELAY, DELIVER_AT, SubscriptionConfig, SubscriptionMode
+from millpond.model.subscriptions import (
+    DELAY,
+    DELIVER_AT,
+    RESERVED_HEADERS,
+    SubscriptionConfig,
+    SubscriptionMode,
+)
 from millpond.model.units import parse_duration_ms
 from millpond.queues.addressing import REDRIVE_TO, Addressing
 from millpond.queues.dispatcher_state import LogEntry
 from millpond.queues.key_assignment import key_hash
 from millpond.queues.limits import QueueLimits
 from millpond.reading.quick_decoding import decodes_quickly
-from millpond.reading.visible import visible_from
-from millpond.records import Record, walk
+from millpond.reading.visible import VisibleBatch, visible_from
+from millpond.records import HEADER_SIZE, Codec, Record, walk
+from millpond.records.reader import plain_records
 
 WHOLE_PARTITION: Final = 0
 """The key of all messages of a partition that is delivered in order."""
+RESERVED_BYTES: Final = RESERVED_HEADERS.encode()
 REMEMBERED_KEYS_MAX: Final = 16_384
 REMEMBERED_KEY_BYTES_MAX: Final = 64
 
 logger = logging.getLogger(__name__)
+
+
+class PlainRun(NamedTuple):
+    """Neighbouring messages of one batch without headers of the broker: everyone may receive them, at once."""
+
+    first: int
+    last: int
+    size: int
+    """Of each message, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +51,8 @@ class FeedChunk:
     records: Sequence[Record]
     next_offset: int
     log_start: int
+    plain: Sequence[PlainRun] = ()
+    """Further messages, which were not decoded."""
 
 
 FoundMessage = tuple[Record, LogEntry]
@@ -63,6 +82,45 @@ class Feed:
         )
         return await self._piece(results[0], offset)
 
+    async def read_runs(
+        self, topic_partition: TopicPartition, offset: int, *, read_committed: bool
+    ) -> FeedChunk:
+        """Like `read`, but decodes only batches that may have headers of the broker. A search in the bytes tells."""
+        size = self._limits.read_bytes
+        [result] = await self._log.fetch(
+            [FetchRequest(topic_partition, offset, size)],
+            bytes_max=size,
+            wait_ms=0,
+            read_committed=read_committed,
+        )
+        if result.error is not None or not result.batches:
+            return await self._piece(result, offset)
+        is_compressed = any(
+            header.codec is not Codec.NONE for buffer in result.batches for _, header in walk(buffer)
+        )
+        if is_compressed:
+            return await self._log.in_pool(lambda: self._runs(result, offset))
+        return self._runs(result, offset)
+
+    def _runs(self, result: FetchResult, offset: int) -> FeedChunk:
+        start, plain, decoded = max(offset, result.log_start), list[PlainRun](), list[Record]()
+        for batch in visible_from(result.batches, result.aborted, start):
+            header = batch.header
+            is_whole = header.record_count == header.last_offset_delta + 1
+            if is_whole and not self._may_have_broker_headers(batch):
+                size = max(1, (header.size - HEADER_SIZE) // header.record_count)
+                plain.append(PlainRun(max(start, header.base_offset), header.last_offset, size))
+            else:
+                decoded += self._decode_batch(batch, start, result.topic_partition)
+        return FeedChunk(decoded, result.next_offset, result.log_start, plain)
+
+    def _may_have_broker_headers(self, batch: VisibleBatch) -> bool:
+        try:
+            data = plain_records(batch.data, 0, batch.header, self._limits.decompressed_bytes_max)
+        except InvalidInput:
+            return True
+        return RESERVED_BYTES in data
+
     async def read_stored(self, topic_partition: TopicPartition, offset: int) -> FeedChunk:
         """Like `read`, but works on any broker, not only on the partition's owner."""
         request = FetchRequest(topic_partition, offset, self._limits.read_bytes)
@@ -88,24 +146,28 @@ class Feed:
 
     def _decode(self, result: FetchResult, offset: int) -> list[Record]:
         """Skips a batch that cannot be decoded; it would block every message behind it for ever."""
-        start, limit = max(offset, result.log_start), self._limits.decompressed_bytes_max
+        start = max(offset, result.log_start)
         records: list[Record] = []
         for batch in visible_from(result.batches, result.aborted, start):
-            try:
-                # The whole batch or nothing: `list` decodes it before the first record is added.
-                records += list(batch.records_from(start, decompressed_bytes_max=limit))
-            except InvalidInput as error:
-                logger.error(
-                    "undecodable batch skipped by subscriptions",
-                    extra={
-                        "topic": self._log.topics.name_of(result.topic_partition.topic_id),
-                        "partition": result.topic_partition.partition,
-                        "offset": max(start, batch.header.base_offset),
-                        "last_offset": batch.header.last_offset,
-                        "error": str(error),
-                    },
-                )
+            records += self._decode_batch(batch, start, result.topic_partition)
         return records
+
+    def _decode_batch(self, batch: VisibleBatch, start: int, topic_partition: TopicPartition) -> list[Record]:
+        """The whole batch, or nothing if it cannot be decoded."""
+        try:
+            return list(batch.records_from(start, decompressed_bytes_max=self._limits.decompressed_bytes_max))
+        except InvalidInput as error:
+            logger.error(
+                "undecodable batch skipped by subscriptions",
+                extra={
+                    "topic": self._log.topics.name_of(topic_partition.topic_id),
+                    "partition": topic_partition.partition,
+                    "offset": max(start, batch.header.base_offset),
+                    "last_offset": batch.header.last_offset,
+                    "error": str(error),
+                },
+            )
+            return []
 
 
 def entries_of(

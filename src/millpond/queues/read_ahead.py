@@ -6,9 +6,11 @@ that is not held is read again when it is delivered, or when it becomes a dead l
 
 from collections.abc import Sequence
 
+from millpond.model.subscriptions import SubscriptionMode
 from millpond.observability.metrics import QueueMetrics
 from millpond.queues.addressing import Addressing
 from millpond.queues.dispatcher import Dispatcher
+from millpond.queues.dispatcher_state import LogEntry
 from millpond.queues.feed import Feed, FeedChunk, FoundMessage, entries_of
 from millpond.queues.limits import QueueLimits
 from millpond.queues.subscribed_partition import SubscribedPartition
@@ -61,13 +63,26 @@ class ReadAhead:
         """Read and index the messages from the frontier on, as far as one read goes. Returns False if there are
         none."""
         dispatcher = self._dispatcher
-        piece = await self._read(dispatcher.frontier)
+        subscription = self._partition.subscription
+        if subscription.share_group and subscription.config.mode is SubscriptionMode.SHARED:
+            piece = await self._feed.read_runs(
+                self._partition.topic_partition,
+                dispatcher.frontier,
+                read_committed=subscription.read_committed,
+            )
+        else:
+            piece = await self._read(dispatcher.frontier)
         if piece.next_offset <= dispatcher.frontier:
             return False
         self.forget_below(piece.log_start)
         found = self._entries(piece.records)
         self._hold(found)
-        dispatcher.index([entry for _, entry in found], piece.next_offset)
+        entries = [entry for _, entry in found]
+        for first, last, size in piece.plain:
+            entries += [LogEntry(offset, None, size) for offset in range(first, last + 1)]
+        if found and piece.plain:
+            entries.sort()
+        dispatcher.index(entries, piece.next_offset)
         return True
 
     async def retrack(self, start: int) -> None:

@@ -96,11 +96,15 @@ def refusal(
     return None
 
 
-def settle(dispatcher: Dispatcher, ranges: Sequence[AckRange], now: int) -> None:
+def settle(dispatcher: Dispatcher, member: str, ranges: Sequence[AckRange], now: int) -> None:
     """Apply ranges that are well-formed and not refused."""
     start, epoch, token_of = dispatcher.start, dispatcher.epoch, dispatcher.token_of
-    lock_ms = dispatcher.config.ack_timeout_ms
+    lock_ms, consumer = dispatcher.config.ack_timeout_ms, dispatcher.consumers.by_name.get(member)
+    dispatcher.consumers.mark_alive(member)
     for each in ranges:
+        if consumer is not None and len(each.types) == 1 and each.types[0] == AckType.ACCEPT:
+            dispatcher.accept(max(start, each.first), each.last, consumer)
+            continue
         for offset, kind in each.typed_from(start):
             token = token_of(offset)
             match kind:

@@ -136,7 +136,7 @@ class ShareConsumers:
         refused = refusal(queue.dispatcher, name.member_id, ranges, renew_allowed=allowed)
         if refused is not None:
             return refused
-        settle(queue.dispatcher, ranges, self._queues.now())
+        settle(queue.dispatcher, name.member_id, ranges, self._queues.now())
         saved = queue.saves.when_saved()
         queue.wake()
         return saved

@@ -5,8 +5,16 @@ A commit runs between `begin` and `end`; changes made during that time are part 
 
 from collections.abc import Mapping
 
-from millpond.queues.dispatcher_results import Dead, Retry, StateChanges
-from millpond.queues.dispatcher_state import ACKED, SETTLING, SettleReason, TrackedMessage
+from millpond.queues.dispatcher_results import Dead, FailingMessage, Retry, StateChanges
+from millpond.queues.dispatcher_state import (
+    ACKED,
+    LEASED,
+    READY,
+    SETTLING,
+    SettleReason,
+    TrackedMessage,
+    waits_for,
+)
 from millpond.queues.failure_reasons import FailureReasons
 from millpond.queues.limits import ReasonLimits
 from millpond.queues.settled_offsets import OffsetRange, SettledOffsets
@@ -84,6 +92,22 @@ class UnsavedChanges:
     def _dead(self, message: TrackedMessage) -> Dead:
         offset, is_dropped = message.offset, message.settle_reason is SettleReason.DROPPED
         return Dead(offset, message.attempts, is_dropped, self.reasons.of(offset))
+
+    def failing(self, count: int, messages: Mapping[int, TrackedMessage], now: int) -> list[FailingMessage]:
+        """The first messages that have failed. `messages` are those that are tracked."""
+        return [self._failing(offset, messages.get(offset), now) for offset in self.reasons.first(count)]
+
+    def _failing(self, offset: int, message: TrackedMessage | None, now: int) -> FailingMessage:
+        reasons = self.reasons.of(offset)
+        if message is None:
+            attempts, not_before, _ = self.retries[offset]
+        else:
+            attempts, not_before = message.attempts, message.not_before
+        if message is not None and message.state is not READY:
+            why = "leased" if message.state is LEASED else "settling"
+            return FailingMessage(offset, attempts, why, 0, reasons)
+        why, until = waits_for(not_before, now)
+        return FailingMessage(offset, attempts, why, until, reasons)
 
     def end(self) -> StateChanges:
         """The changes that `begin` returned are durable."""

@@ -324,7 +324,7 @@ async def test_the_limits_of_a_fetch_are_for_all_partitions_together(sharing):
         return sum(len(part.messages) for part in found.values())
 
     assert await count(max_records=3) == 3
-    assert await count(max_bytes=2) == 2
+    assert await count(max_bytes=1) == 1
     assert await count(max_records=0) == 0
     assert await count(max_bytes=0) == 0
 
