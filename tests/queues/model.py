@@ -6,14 +6,16 @@ belongs to, and what a consumer weighs, is taken from `millpond.queues`; everyth
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig
 from millpond.queues.dispatcher_results import AckResult, Dead, QueueDelivery, Retry, Revoked
 from millpond.queues.dispatcher_state import NEVER, LogEntry
 from millpond.queues.key_assignment import FirstCome, KeyAssignment
+from millpond.queues.share_acks import REJECTED, RELEASED, AckRange, AckRefusal, AckType
 
 REASONS_KEPT = 2
 
@@ -102,6 +104,7 @@ class Model:
         self.tokens: dict[int, tuple[int, Member]] = {}
         """Of each offset the latest delivery, if it may still be answered."""
         self.issued = 0
+        self.log_start = 0
         self.members: dict[str, Member] = {}
         self.attached = 0
         self.retries = dict(row.retries)
@@ -222,6 +225,7 @@ class Model:
         self.seen = max(self.seen, next_offset)
 
     def forget_below(self, log_start: int) -> None:
+        self.log_start = max(self.log_start, log_start)
         for offset in range(log_start):
             self.void(offset)
         self.seen = max(self.seen, log_start)
@@ -303,6 +307,42 @@ class Model:
             self.leases[offset].deadline = self.now + by_ms
         return answer
 
+    def share_refusal(
+        self, name: str, ranges: Sequence[AckRange], *, renew_allowed: bool
+    ) -> AckRefusal | None:
+        """Why a member may not say this about these offsets. What is below the start counts no more."""
+        start = next(offset for offset in count(self.log_start) if offset not in self.row.settled)
+        for first, last, types in ranges:
+            offsets = [offset for offset in range(first, last + 1) if offset >= start]
+            if offsets and last >= self.seen:
+                return AckRefusal.MALFORMED
+            held = [o for o in offsets if o in self.leases and self.leases[o].member.name == name]
+            if offsets != held or (offsets and AckType.RENEW in types and not renew_allowed):
+                return AckRefusal.NOT_ACQUIRED
+        return None
+
+    def share_settle(self, name: str, ranges: Sequence[AckRange], now: int) -> None:
+        if name in self.members:
+            self.hear(self.members[name])
+        for first, last, types in ranges:
+            for offset in range(first, last + 1):
+                if offset in self.leases:
+                    self.say(offset, types[offset - first if len(types) > 1 else 0], now)
+
+    def say(self, offset: int, kind: int, now: int) -> None:
+        if kind != AckType.GAP and kind != AckType.ACCEPT:
+            self.now = max(self.now, now)
+        if kind == AckType.GAP:
+            self.void(offset)
+        elif kind == AckType.ACCEPT:
+            self.settle(offset, None)
+        elif kind == AckType.RELEASE:
+            self.fail(offset, 0, RELEASED)
+        elif kind == AckType.REJECT:
+            self.fail(offset, None, REJECTED, is_last=True)
+        else:
+            self.leases[offset].deadline = self.now + self.config.ack_timeout_ms
+
     def restore(self, offset: int, token: int) -> None:
         """It was not delivered after all."""
         if offset in self.leases and self.tokens[offset][0] == token:
@@ -363,12 +403,12 @@ class Model:
         open_retries = {offset: each for offset, each in self.retries.items() if offset not in self.settling}
         return {offset: (each.attempts, each.reasons) for offset, each in open_retries.items()}
 
-    def fail(self, offset: int, delay_ms: int | None, reason: str) -> None:
+    def fail(self, offset: int, delay_ms: int | None, reason: str, *, is_last: bool = False) -> None:
         failed = self.attempts(offset) + 1
         reasons = (*self.reasons(offset), reason)[-REASONS_KEPT:]
         self.changed.add(offset)
         del self.leases[offset]
-        if failed < self.config.attempts_max:
+        if failed < self.config.attempts_max and not is_last:
             rest = self.config.backoff(failed, offset) if delay_ms is None else delay_ms
             self.retries[offset] = Retry(failed, self.now + rest, reasons)
         elif self.config.on_exhausted is ExhaustedAction.BLOCK:

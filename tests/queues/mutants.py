@@ -13,6 +13,7 @@ DISPATCHER = "src/millpond/queues/dispatcher.py"
 REASONS = "src/millpond/queues/failure_reasons.py"
 UNSAVED = "src/millpond/queues/unsaved_changes.py"
 SCHEDULE = "src/millpond/queues/schedule.py"
+SHARE_ACKS = "src/millpond/queues/share_acks.py"
 SETTLED = "src/millpond/queues/settled_offsets.py"
 TRACKED = "src/millpond/queues/dispatcher_state.py"
 STORED = "src/millpond/catalog/subscriptions.py"
@@ -50,6 +51,10 @@ def _unsaved(name: str, code: str, instead: str = "pass") -> Mutant:
 
 def _consumers(name: str, code: str, instead: str = "pass") -> Mutant:
     return Mutant(name, CONSUMERS, code, instead)
+
+
+def _share_acks(name: str, code: str, instead: str = "pass") -> Mutant:
+    return Mutant(name, SHARE_ACKS, code, instead)
 
 
 def _schedule(name: str, code: str, instead: str = "pass") -> Mutant:
@@ -374,6 +379,54 @@ OWN = (
 """Mistakes in what this dispatcher does beside."""
 
 
+OF_SHARE_GROUPS = (
+    _dispatcher("a rejected message is delivered again", "and not is_last:", "and True:"),
+    _dispatcher(
+        "a range of accepted messages keeps its leases", "            consumer.leases.discard(offset)\n", ""
+    ),
+    _dispatcher(
+        "a range of accepted messages stays in flight",
+        "            self.leased -= 1\n            consumer.acked",
+        "            consumer.acked",
+    ),
+    _dispatcher(
+        "an accepted message expires",
+        "            message.state = SETTLING\n            message.settle_reason = ACKED\n",
+        "            message.settle_reason = ACKED\n",
+    ),
+    _share_acks("offsets beyond the frontier count", "if last >= dispatcher.frontier:", "if False:"),
+    _share_acks("the frontier counts", "if last >= dispatcher.frontier:", "if last > dispatcher.frontier:"),
+    _share_acks(
+        "any message may be acknowledged",
+        "if last - first >= len(leases) or not leases.issuperset(range(first, last + 1)):",
+        "if False:",
+    ),
+    _share_acks(
+        "the last of a range is not looked at",
+        "leases.issuperset(range(first, last + 1))",
+        "leases.issuperset(range(first, last))",
+    ),
+    _share_acks(
+        "settled messages are looked at", "        first = max(first, start)", "        first = max(first, 0)"
+    ),
+    _share_acks("what is settled is refused", "if last < start:", "if last < 0:"),
+    _share_acks("renewing is always allowed", "and not renew_allowed:", "and False:"),
+    _share_acks(
+        "types are off by one below the start",
+        "self.types[start - self.first :]",
+        "self.types[: self.last - start + 1]",
+    ),
+    _share_acks("a release waits", "token, now, 0, RELEASED)", "token, now, None, RELEASED)"),
+    _share_acks(
+        "a gap is released",
+        "dispatcher.void(offset)",
+        "dispatcher.nack(offset, epoch, token, now, 0, RELEASED)",
+    ),
+    _share_acks("a renewal is too short", "token, now, lock_ms)", "token, now, 1)"),
+    _share_acks("a type of its own is ignored", "len(each.types) == 1 and each.types[0]", "each.types[0]"),
+    _share_acks("a member stays suspended", "    dispatcher.consumers.mark_alive(member)\n", ""),
+)
+"""Mistakes in what members of share groups say."""
 IN_THE_CATALOG = (
     Mutant(
         "no epoch is compared in a commit",

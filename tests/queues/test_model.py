@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 from tests.queues.world import ACK_TIMEOUT_MS, LARGEST, Shape, World
 
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionMode
+from millpond.queues.share_acks import AckRange, AckType, malformed
 
 CONSUMER = st.sampled_from(["anna", "bert", "carl"])
 KEYS = st.lists(st.sampled_from(["a", "a", "b", "b", "c", None, "void"]), min_size=1, max_size=4)
@@ -95,6 +96,26 @@ class History(RuleBasedStateMachine):
         else:
             self.world.extend(token, 1_000 if what == "shorten" else 30_000)
         self.world.turn()
+
+    @rule(
+        name=CONSUMER,
+        is_own=st.sampled_from([True, True, False]),
+        back=st.integers(0, 6),
+        kinds=st.lists(st.sampled_from(list(AckType)), min_size=1, max_size=3),
+        more=st.integers(0, 2),
+        renew_allowed=st.sampled_from([True, True, False]),
+    )
+    def share_ack(self, name, is_own, back, kinds, more, renew_allowed):
+        """One type for each offset, or one for a range; then a range with one offset."""
+        own = self.world.first_lease(name) if is_own else None
+        first = max(self.world.log.end - back, 0) if own is None else own
+        last = first + (more if len(kinds) == 1 else len(kinds) - 1)
+        ranges = [AckRange(first, last, kinds)]
+        if more == 2:
+            ranges.append(AckRange(last + 1, last + 1, [AckType.ACCEPT]))
+        assert not malformed(ranges, renews=True)
+        self.world.share_ack(name, ranges, renew_allowed=renew_allowed)
+        self.world.turn(expire=False)
 
     @rule(outcome=OUTCOME)
     def commit(self, outcome):

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.queues.mutants import FOUND, HISTORIES_MAX, IN_THE_CATALOG, OWN, SEEDED
+from tests.queues.mutants import FOUND, HISTORIES_MAX, IN_THE_CATALOG, OF_SHARE_GROUPS, OWN, SEEDED
 
 ROOT = Path(__file__).parents[2]
-MUTANTS = (*SEEDED, *OWN)
+MUTANTS = (*SEEDED, *OWN, *OF_SHARE_GROUPS)
 CONTRACT = "tests/contract/catalog/test_subscriptions.py"
 
 

@@ -21,6 +21,7 @@ from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState, Sett
 from millpond.queues.key_assignment import key_hash
 from millpond.queues.limits import ReasonLimits
 from millpond.queues.settled_offsets import SettledOffsets
+from millpond.queues.share_acks import AckRange, AckType, refusal, settle
 
 KEYS = {"a": key_hash(b"a"), "b": key_hash(b"b"), "c": key_hash(b"c")}
 ACK_TIMEOUT_MS = 10_000
@@ -182,6 +183,20 @@ class World:
         self.same("answer", answer, self.model.nack(*arguments))
         if answer is AckResult.OK:
             self.check_token(token)
+
+    def share_ack(self, name: str, ranges: Sequence[AckRange], *, renew_allowed: bool) -> None:
+        """A member of a share group says what becomes of ranges of offsets."""
+        refused = refusal(self.machine, name, ranges, renew_allowed=renew_allowed)
+        self.same("refusal", refused, self.model.share_refusal(name, ranges, renew_allowed=renew_allowed))
+        if refused is None:
+            held = set(self.model.leases)
+            settle(self.machine, name, ranges, self.now)
+            self.model.share_settle(name, ranges, self.now)
+            said = ((o, kind) for each in ranges for o, kind in each.typed_from(0) if o in held)
+            self.acked |= {offset for offset, kind in said if kind == AckType.ACCEPT}
+
+    def first_lease(self, name: str) -> int | None:
+        return min((o for o, lease in self.model.leases.items() if lease.member.name == name), default=None)
 
     def extend(self, token: Token, by_ms: int) -> None:
         arguments = (token.offset, token.epoch, token.number, self.now, by_ms)
