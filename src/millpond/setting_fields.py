@@ -50,6 +50,7 @@ _LOG = LogLimits()
 _MAINTENANCE = MaintenanceLimits()
 _GROUPS = GroupLimits()
 _GROUP_CONFIGS = GroupConfigBounds()
+_SHARE = _GROUP_CONFIGS.share
 _TRANSACTIONS = TransactionLimits()
 _ADDRESSES = AddressLimits()
 _RPC = RpcLimits()
@@ -286,6 +287,66 @@ class SettingFields:
     )
     group_consumer_heartbeat_interval_max: int = _setting(
         _GROUP_CONFIGS.heartbeat_interval_max_ms, DURATION, "Maximum of that group config."
+    )
+    group_share_session_timeout: int = _setting(
+        _SHARE.session_timeout_ms.value,
+        DURATION,
+        "Time after which a member of a share group that sends no heartbeat is removed; default "
+        "of the group config `share.session.timeout.ms`.",
+    )
+    group_share_session_timeout_min: int = _setting(
+        _SHARE.session_timeout_ms.low, DURATION, "Minimum of that group config."
+    )
+    group_share_session_timeout_max: int = _setting(
+        _SHARE.session_timeout_ms.high, DURATION, "Maximum of that group config."
+    )
+    group_share_heartbeat_interval: int = _setting(
+        _SHARE.heartbeat_interval_ms.value,
+        DURATION,
+        "Interval at which members of a share group send heartbeats; default "
+        "of the group config `share.heartbeat.interval.ms`.",
+    )
+    group_share_heartbeat_interval_min: int = _setting(
+        _SHARE.heartbeat_interval_ms.low, DURATION, "Minimum of that group config."
+    )
+    group_share_heartbeat_interval_max: int = _setting(
+        _SHARE.heartbeat_interval_ms.high, DURATION, "Maximum of that group config."
+    )
+    group_share_record_lock_duration: int = _setting(
+        _SHARE.record_lock_ms.value,
+        DURATION,
+        "Time that a member of a share group has to acknowledge a message; default "
+        "of the group config `share.record.lock.duration.ms`.",
+    )
+    group_share_record_lock_duration_min: int = _setting(
+        _SHARE.record_lock_ms.low, DURATION, "Minimum of that group config."
+    )
+    group_share_record_lock_duration_max: int = _setting(
+        _SHARE.record_lock_ms.high, DURATION, "Maximum of that group config."
+    )
+    group_share_delivery_count_limit: int = _setting(
+        _SHARE.delivery_count_limit.value,
+        COUNT,
+        "Maximum number of deliveries of a message to a share group; default "
+        "of the group config `share.delivery.count.limit`.",
+    )
+    group_share_delivery_count_limit_min: int = _setting(
+        _SHARE.delivery_count_limit.low, COUNT, "Minimum of that group config."
+    )
+    group_share_delivery_count_limit_max: int = _setting(
+        _SHARE.delivery_count_limit.high, COUNT, "Maximum of that group config."
+    )
+    group_share_partition_max_record_locks: int = _setting(
+        _SHARE.partition_locks_max.value,
+        COUNT,
+        "Maximum number of messages of a partition that a share group processes at a time; default "
+        "of the group config `share.partition.max.record.locks`.",
+    )
+    group_share_partition_max_record_locks_min: int = _setting(
+        _SHARE.partition_locks_max.low, COUNT, "Minimum of that group config."
+    )
+    group_share_partition_max_record_locks_max: int = _setting(
+        _SHARE.partition_locks_max.high, COUNT, "Maximum of that group config."
     )
     group_consumer_migration_policy: MigrationPolicy = _setting(
         _GROUPS.consumer_migration_policy,

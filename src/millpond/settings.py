@@ -25,6 +25,7 @@ from millpond.model import broker_configs
 from millpond.model.addresses import INTERFACES, WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.group_configs import GroupConfigBounds
+from millpond.model.share_group_configs import BoundedNumber, ShareGroupConfigBounds
 from millpond.model.urls import has_secret, redacted_url
 from millpond.queues import QueueLimits
 from millpond.security.addresses import AddressLimits
@@ -117,6 +118,7 @@ class Settings(SettingFields):
             self.group_consumer_heartbeat_interval,
             self.group_consumer_heartbeat_interval_min,
             self.group_consumer_heartbeat_interval_max,
+            self._share_group_config_bounds(),
         )
         for name in ("group_consumer_session_timeout", "group_consumer_heartbeat_interval"):
             value, low, high = (getattr(self, name + end) for end in ("", "_min", "_max"))
@@ -126,6 +128,45 @@ class Settings(SettingFields):
         if bounds.heartbeat_interval_ms >= bounds.session_timeout_ms:
             name, value = "group_consumer_heartbeat_interval", f"{bounds.heartbeat_interval_ms}ms"
             reason = "it must be less than group_consumer_session_timeout"
+            raise InvalidSettings(name=name, value=value, reason=reason)
+        return bounds
+
+    def _share_group_config_bounds(self) -> ShareGroupConfigBounds:
+        numbers = {
+            "group_share_session_timeout": BoundedNumber(
+                self.group_share_session_timeout,
+                self.group_share_session_timeout_min,
+                self.group_share_session_timeout_max,
+            ),
+            "group_share_heartbeat_interval": BoundedNumber(
+                self.group_share_heartbeat_interval,
+                self.group_share_heartbeat_interval_min,
+                self.group_share_heartbeat_interval_max,
+            ),
+            "group_share_record_lock_duration": BoundedNumber(
+                self.group_share_record_lock_duration,
+                self.group_share_record_lock_duration_min,
+                self.group_share_record_lock_duration_max,
+            ),
+            "group_share_delivery_count_limit": BoundedNumber(
+                self.group_share_delivery_count_limit,
+                self.group_share_delivery_count_limit_min,
+                self.group_share_delivery_count_limit_max,
+            ),
+            "group_share_partition_max_record_locks": BoundedNumber(
+                self.group_share_partition_max_record_locks,
+                self.group_share_partition_max_record_locks_min,
+                self.group_share_partition_max_record_locks_max,
+            ),
+        }
+        for name, number in numbers.items():
+            if not 0 < number.low <= number.value <= number.high:
+                reason = f"it must lie between {name}_min={number.low}, which is above 0, and {name}_max={number.high}"
+                raise InvalidSettings(name=name, value=str(number.value), reason=reason)
+        bounds = ShareGroupConfigBounds(*numbers.values())
+        if bounds.heartbeat_interval_ms.value >= bounds.session_timeout_ms.value:
+            name, value = "group_share_heartbeat_interval", f"{bounds.heartbeat_interval_ms.value}ms"
+            reason = "it must be less than group_share_session_timeout"
             raise InvalidSettings(name=name, value=value, reason=reason)
         return bounds
 

@@ -7,6 +7,7 @@ import pytest
 from millpond import settings
 from millpond.model.errors import InvalidSettings
 from millpond.model.group_configs import GroupConfigBounds
+from millpond.model.share_group_configs import BoundedNumber
 from millpond.settings import RenamedSetting, Settings, load
 
 
@@ -266,9 +267,24 @@ def test_the_bounds_of_group_configs_can_be_set():
     assert load(given, {}).group_config_bounds() == GroupConfigBounds(2_000, 1_000, 60_000, 100, 50, 15_000)
 
 
+def test_the_bounds_of_configs_of_share_groups_can_be_set():
+    given = {"group_share_record_lock_duration": "1s", "group_share_record_lock_duration_min": "500ms"}
+    given |= {"group_share_delivery_count_limit_max": "25"}
+    share = load(given, {}).group_config_bounds().share
+    assert share.record_lock_ms == BoundedNumber(1_000, 500, 60_000)
+    assert share.delivery_count_limit == BoundedNumber(5, 2, 25)
+    assert load({}, {}).group_config_bounds() == GroupConfigBounds()
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
+        ({"group_share_session_timeout": "2s"}, "group_share_session_timeout_min=45000"),
+        ({"group_share_delivery_count_limit_max": "4"}, "group_share_delivery_count_limit_max=4"),
+        (
+            {"group_share_session_timeout": "4s", "group_share_session_timeout_min": "4s"},
+            "less than group_share_session_timeout",
+        ),
         ({"group_consumer_session_timeout": "2s"}, "group_consumer_session_timeout_min=45000ms"),
         ({"group_consumer_heartbeat_interval_max": "4s"}, "group_consumer_heartbeat_interval_max=4000ms"),
         ({"group_consumer_heartbeat_interval_min": "0ms"}, "above 0"),

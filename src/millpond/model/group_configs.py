@@ -1,4 +1,4 @@
-"""The configs of a consumer group: names, bounds and defaults. A group need not exist to have configs.
+"""The configs of a group: names, bounds and defaults. A group need not exist to have configs.
 
 Names and defaults are Kafka's. Kafka's broker configs set defaults and bounds; here the settings of a broker do.
 """
@@ -11,6 +11,15 @@ from typing import Final
 from millpond.model.config_changes import ConfigPlan, CurrentConfigs, applied, setting
 from millpond.model.configs import ConfigDefinition, ConfigEffect, ConfigType, between
 from millpond.model.errors import InvalidConfig
+from millpond.model.share_group_configs import (
+    KAFKAS_SHARE_DEFAULTS,
+    SHARE_BROKER_NAMES,
+    SHARE_HEARTBEAT_INTERVAL,
+    SHARE_SESSION_TIMEOUT,
+    ShareGroupConfigBounds,
+    effective_share_config,
+    share_definitions,
+)
 from millpond.model.share_groups import ShareGroupConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
@@ -59,18 +68,21 @@ class GroupConfigBounds:
     heartbeat_interval_ms: int = 5_000
     heartbeat_interval_min_ms: int = 5_000
     heartbeat_interval_max_ms: int = 15_000
+    share: ShareGroupConfigBounds = field(default_factory=ShareGroupConfigBounds)
 
 
 BOUNDS: Final = GroupConfigBounds()
 KAFKAS_DEFAULTS: Final[Mapping[str, str]] = {
     HEARTBEAT_INTERVAL: str(BOUNDS.heartbeat_interval_ms),
     SESSION_TIMEOUT: str(BOUNDS.session_timeout_ms),
+    **KAFKAS_SHARE_DEFAULTS,
 }
 BROKER_NAMES: Final[Mapping[str, str]] = {
     HEARTBEAT_INTERVAL: "group.consumer.heartbeat.interval.ms",
     SESSION_TIMEOUT: "group.consumer.session.timeout.ms",
+    **SHARE_BROKER_NAMES,
 }
-"""Kafka's name for the broker-level default of a group config."""
+"""Kafka's name for the broker-level default of a group config; some have none."""
 
 
 class GroupConfigs:
@@ -79,7 +91,12 @@ class GroupConfigs:
     def __init__(self, bounds: GroupConfigBounds = BOUNDS) -> None:
         self._bounds = bounds
         self.definitions: Mapping[str, ConfigDefinition] = {
-            each.name: each for each in (_heartbeat_interval(bounds), _session_timeout(bounds))
+            each.name: each
+            for each in (
+                _heartbeat_interval(bounds),
+                _session_timeout(bounds),
+                *share_definitions(bounds.share),
+            )
         }
         self.default = self.effective({})
         """The values of a group without configs of its own."""
@@ -107,6 +124,7 @@ class GroupConfigs:
         return GroupConfig(
             _within(session_ms, bounds.session_timeout_min_ms, bounds.session_timeout_max_ms),
             _within(interval_ms, bounds.heartbeat_interval_min_ms, bounds.heartbeat_interval_max_ms),
+            effective_share_config(overrides, bounds.share),
         )
 
     def _check_one(self, name: str, value: str | None) -> None:
@@ -118,10 +136,13 @@ class GroupConfigs:
 
     def _check_together(self, overrides: Mapping[str, str]) -> None:
         config = self.effective(overrides)
-        if config.heartbeat_interval_ms >= config.session_timeout_ms:
-            value = str(config.heartbeat_interval_ms)
-            reason = f"it must be less than {SESSION_TIMEOUT}, which is {config.session_timeout_ms}"
-            raise InvalidConfig(key=HEARTBEAT_INTERVAL, value=value, reason=reason)
+        for interval, session, each in (
+            (HEARTBEAT_INTERVAL, SESSION_TIMEOUT, config),
+            (SHARE_HEARTBEAT_INTERVAL, SHARE_SESSION_TIMEOUT, config.share),
+        ):
+            if each.heartbeat_interval_ms >= each.session_timeout_ms:
+                reason = f"it must be less than {session}, which is {each.session_timeout_ms}"
+                raise InvalidConfig(key=interval, value=str(each.heartbeat_interval_ms), reason=reason)
 
 
 def _session_timeout(bounds: GroupConfigBounds) -> ConfigDefinition:

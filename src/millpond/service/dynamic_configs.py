@@ -6,14 +6,16 @@ returns, and on the others about a second later at the latest.
 
 from collections.abc import Mapping
 
+from millpond.catalog import groups
 from millpond.log import Log
 from millpond.model import broker_configs
-from millpond.model.config_changes import ConfigPlan
+from millpond.model.config_changes import ConfigPlan, CurrentConfigs
 from millpond.model.configs import ConfigDefinition
 from millpond.model.dynamic_configs import BROKER, EVERY_BROKER, GROUP, ConfigResource
-from millpond.model.errors import InvalidRequest
+from millpond.model.errors import InvalidConfig, InvalidRequest
 from millpond.model.group_configs import KAFKAS_DEFAULTS
 from millpond.model.group_ids import check_group_id
+from millpond.model.share_group_configs import KEY_ORDER
 from millpond.model.topics import ConfigOrigin, ConfigValue
 from millpond.security import Access
 from millpond.security.audit import AuditLog
@@ -62,7 +64,15 @@ class ConfigAdministration:
     async def alter_group(
         self, access: Access, group_id: str, plan: ConfigPlan, *, validate_only: bool = False
     ) -> None:
-        await self._alter(access, group_resource(group_id), plan, validate_only=validate_only)
+        resource = group_resource(group_id)
+        if await self._has_share_members(group_id):
+            plan = _without_key_order(plan)
+        await self._alter(access, resource, plan, validate_only=validate_only)
+
+    async def _has_share_members(self, group_id: str) -> bool:
+        """As stored: the group may have another coordinator."""
+        found = await self._log.read(lambda tx: groups.find(tx, group_id))
+        return found is not None and found.type == groups.SHARE and found.state != "Empty"
 
     # -- brokers ------------------------------------------------------------------------------------------------
 
@@ -104,6 +114,19 @@ class ConfigAdministration:
         if resource.kind == GROUP:
             return self._view.groups.altered(overrides, plan)
         return broker_configs.altered(overrides, plan, self.broker.settings)
+
+
+def _without_key_order(plan: ConfigPlan) -> ConfigPlan:
+    """The plan, which must not alter the key order: the order of messages in flight cannot change."""
+
+    def checked(current: CurrentConfigs) -> Mapping[str, str | None]:
+        changes = plan(current)
+        default = current.definitions[KEY_ORDER].default
+        if KEY_ORDER in changes and (changes[KEY_ORDER] or default) != current.value(KEY_ORDER):
+            raise InvalidConfig(key=KEY_ORDER, value=changes[KEY_ORDER], reason="its group has members")
+        return changes
+
+    return checked
 
 
 def group_resource(group_id: str) -> ConfigResource:

@@ -11,6 +11,7 @@ from millpond.model.group_configs import (
     GroupConfigBounds,
     GroupConfigs,
 )
+from millpond.model.share_group_configs import KAFKAS_SHARE_DEFAULTS
 
 NARROW = GroupConfigBounds(1_000, 500, 2_000, 100, 50, 1_500)
 
@@ -18,10 +19,9 @@ NARROW = GroupConfigBounds(1_000, 500, 2_000, 100, 50, 1_500)
 def test_the_defaults_are_kafkas():
     configs = GroupConfigs()
     assert configs.default == GroupConfig() == GroupConfig(45_000, 5_000)
-    assert {name: each.default for name, each in configs.definitions.items()} == {
-        HEARTBEAT_INTERVAL: "5000",
-        SESSION_TIMEOUT: "45000",
-    }
+    of_consumers = {HEARTBEAT_INTERVAL: "5000", SESSION_TIMEOUT: "45000"}
+    defaults = {name: each.default for name, each in configs.definitions.items()}
+    assert defaults == of_consumers | KAFKAS_SHARE_DEFAULTS
 
 
 def test_values_within_the_bounds_are_accepted():

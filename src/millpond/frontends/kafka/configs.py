@@ -90,12 +90,20 @@ def group_entries(groups: ConfigAdministration, group_id: str) -> list[ConfigEnt
             documentation=documentation_of(definition),
             synonyms=(
                 *_set_here(name, overrides, ConfigSource.GROUP_CONFIG),
-                *static_synonyms(GROUP_NAMES[name], definition.default, KAFKAS_DEFAULTS[name]),
+                *_group_default(definition),
             ),
             read_only=False,
         )
         for name, definition in groups.group_definitions.items()
     ]
+
+
+def _group_default(definition: ConfigDefinition) -> tuple[Synonym, ...]:
+    """The default of a group config, under its name as a config of brokers, if it has one there."""
+    name = GROUP_NAMES.get(definition.name)
+    if name is None:
+        return ()
+    return static_synonyms(name, definition.default, KAFKAS_DEFAULTS[definition.name])
 
 
 def dynamic_synonyms(name: str, broker: BrokerConfigs) -> tuple[Synonym, ...]:

@@ -11,12 +11,16 @@ from tests.unit.frontends.kafka.test_alter_configs import (
     replacing,
 )
 from tests.unit.frontends.kafka.test_describe_configs import TOPIC, by_name, describe
+from tests.unit.frontends.kafka.test_share_groups import heartbeat as share_heartbeat
+from tests.unit.frontends.kafka.test_share_groups import offsets, starts, write
 from tests.unit.frontends.kafka.wire import Client
 
 from millpond.model.clock import SystemClock
 from millpond.model.config_changes import setting
 from millpond.model.errors import UnknownTopic
 from millpond.model.group_configs import GroupConfig
+from millpond.model.share_group_configs import ISOLATION_LEVEL as ISOLATION
+from millpond.model.share_group_configs import KAFKAS_SHARE_DEFAULTS, KEY_ORDER
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from millpond.security import OPEN_ACCESS
@@ -44,11 +48,10 @@ async def synonyms(interface, kind, name, key):
 
 async def test_a_group_that_does_not_exist_has_the_default_configs(interface):
     configs = by_name(await describe(interface, GROUP, "billing", include_documentation=True))
-    assert {name: (each.value, each.config_source) for name, each in configs.items()} == {
-        SESSION: ("45000", DEFAULT),
-        INTERVAL: ("5000", DEFAULT),
-    }
-    assert {each.config_type for each in configs.values()} == {3}
+    of_consumers = {SESSION: "45000", INTERVAL: "5000"}
+    assert {name: each.value for name, each in configs.items()} == of_consumers | KAFKAS_SHARE_DEFAULTS
+    assert {each.config_source for each in configs.values()} == {DEFAULT}
+    assert {configs[name].config_type for name in of_consumers} == {3}
     assert all(each.documentation.endswith(".") and not each.read_only for each in configs.values())
 
 
@@ -86,6 +89,56 @@ async def test_the_settings_decide_defaults_and_bounds_of_groups(serving):
         ErrorCode.INVALID_CONFIG,
         f"Config '{INTERVAL}' cannot be '49': it must lie between 50 and 15000.",
     )
+
+
+async def test_configs_of_share_groups_are_set_and_have_no_default_among_brokers_if_kafka_has_none(interface):
+    await done(interface, changing(("share.auto.offset.reset", SET, "earliest"), kind=GROUP, name="billing"))
+    assert interface.broker.configs.group_config("billing").share.start == "earliest"
+    assert await synonyms(interface, GROUP, "billing", "share.auto.offset.reset") == [
+        ("share.auto.offset.reset", "earliest", OF_GROUP)
+    ]
+    await done(interface, changing(("share.delivery.count.limit", SET, "3"), kind=GROUP, name="billing"))
+    assert await synonyms(interface, GROUP, "billing", "share.delivery.count.limit") == [
+        ("share.delivery.count.limit", "3", OF_GROUP),
+        ("group.share.delivery.count.limit", "5", DEFAULT),
+    ]
+    wrong = changing(("errors.deadletterqueue.copy.record.enable", SET, "false"), kind=GROUP, name="billing")
+    [refused] = await alter(interface, wrong)
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+    assert "dead letters always have the whole message" in refused.error_message
+
+
+async def test_the_key_order_of_a_share_group_changes_only_while_it_has_no_members(interface):
+    await interface.topic()
+    order, name = changing((KEY_ORDER, SET, "true"), kind=GROUP, name="workers"), "workers"
+    await done(interface, order)
+    await share_heartbeat(interface, 0)
+    await done(interface, order, changing((ISOLATION, SET, "read_committed"), kind=GROUP, name="other"))
+    for change in (
+        changing((KEY_ORDER, SET, "false"), kind=GROUP, name=name),
+        changing((KEY_ORDER, DELETE, None), kind=GROUP, name=name),
+        replacing((ISOLATION, "read_committed"), kind=GROUP, name=name),
+    ):
+        [refused] = await alter(interface, change)
+        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        assert "its group has members" in refused.error_message
+    await done(interface, changing((ISOLATION, SET, "read_committed"), kind=GROUP, name=name))
+    await share_heartbeat(interface, -1)
+    await done(interface, changing((KEY_ORDER, DELETE, None), kind=GROUP, name=name))
+    assert not interface.broker.configs.group_config(name).share.key_order
+
+
+async def test_the_start_of_a_share_group_is_that_of_its_config(interface):
+    topic = await interface.topic()
+    hour_ms = 3_600_000
+    await write(interface, topic, 0, 3, age_ms=2 * hour_ms)
+    await write(interface, topic, 0, 2)
+    for start, offset in (("earliest", 0), ("latest", 5), ("by_duration:PT1H", 3), ("by_duration:PT3H", 0)):
+        group_id = start.replace(":", "-")
+        await done(interface, changing(("share.auto.offset.reset", SET, start), kind=GROUP, name=group_id))
+        await share_heartbeat(interface, 0, group_id=group_id)
+        found = starts(await offsets(interface, {"orders": [0]}, group_id=group_id))
+        assert found == {"orders": [(0, offset, 5 - offset)]}, start
 
 
 # -- brokers ------------------------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ def assigned(response):
     return {bytes(each.topic_id): each.partitions for each in response.assignment.topic_partitions}
 
 
-async def write(interface, topic, partition, count):
-    batch = build_batch([Record(b"v")] * count, now_ms=interface.broker.clock.now_ms())
+async def write(interface, topic, partition, count, *, age_ms=0):
+    batch = build_batch([Record(b"v")] * count, now_ms=interface.broker.clock.now_ms() - age_ms)
     await interface.log.append(TopicPartition(topic.id, partition), batch)
 
 
