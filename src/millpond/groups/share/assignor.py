@@ -113,14 +113,18 @@ class _Pool:
 
     def _exchange(self, partition: TopicPartition, unfilled: int) -> int:
         """All members that have room read the partition already. Another one gives one of its partitions to such a
-        member, and returns. There is one: it has no fewer partitions than that member, and not this one."""
+        member, and returns; rather one that it has just received. There is one: it has no fewer partitions than that
+        member, and not this one."""
         reads = self.assigned[unfilled]
-        for member, assigned in enumerate(self.assigned):
-            if partition not in assigned and (other := min(assigned - reads, default=None)) is not None:
-                self._remove(other, member)
-                self._add(other, unfilled)
-                return member
-        raise AssertionError("some member has a partition that the other one does not")
+        _, other, member = min(
+            (each in self.before[member], each, member)
+            for member, assigned in enumerate(self.assigned)
+            if partition not in assigned
+            for each in assigned - reads
+        )
+        self._remove(other, member)
+        self._add(other, unfilled)
+        return member
 
     def _has_room(self, member: int) -> bool:
         return len(self.assigned[member]) < self.quotas[member]
