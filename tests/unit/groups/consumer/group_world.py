@@ -18,6 +18,8 @@ from millpond.groups.consumer.group import ConsumerGroup
 from millpond.groups.consumer.messages import StoredGroup
 from millpond.groups.consumer.stored import decode_header
 from millpond.groups.loaded_groups import LoadedGroups
+from millpond.groups.share.messages import SHARE
+from millpond.groups.share.stored import decode_header as decode_share_header
 from millpond.groups.store import GroupOwnership
 from millpond.model.errors import CatalogUnavailable, NotCoordinator
 from millpond.model.ids import TopicPartition
@@ -86,12 +88,13 @@ class MemoryStore:
     async def save_changes(self, ownership, changes):
         def changed(former):
             has_former = isinstance(former, StoredGroup) and not changes.complete
-            stored = former if has_former else StoredGroup(0, "", {})
+            stored = former if has_former else StoredGroup(0, "", {}, changes.type)
             members = {**stored.members, **changes.members}
             members = {member_id: text for member_id, text in members.items() if text is not None}
             assert changes.is_empty == (not members)
             assert changes.state is not None or stored.state, "the first save has everything"
-            return StoredGroup(changes.epoch, changes.state or stored.state, members)
+            assert stored.type == changes.type
+            return StoredGroup(changes.epoch, changes.state or stored.state, members, changes.type)
 
         await self._catalog.save(ownership.epoch, changed)
 
@@ -372,4 +375,7 @@ def reached(stored):
     count when it becomes a classic one."""
     if stored is None:
         return 0
-    return stored.generation if isinstance(stored, Snapshot) else decode_header(stored.state).target_epoch
+    if isinstance(stored, Snapshot):
+        return stored.generation
+    decode = decode_share_header if stored.type == SHARE else decode_header
+    return decode(stored.state).target_epoch
