@@ -123,6 +123,15 @@ def test_groups_with_neither_members_nor_offsets_are_forgotten(catalog):
     assert [each.group_id for each in catalog.read(groups.all_groups)] == ["g1", "g2", "g3"]
 
 
+def test_empty_share_groups_are_not_forgotten(catalog):
+    """Their positions are those of subscriptions."""
+    empty = dataclasses.replace(GROUP, state="Empty")
+    catalog.write(groups.save, dataclasses.replace(empty, group_id="s", type=groups.SHARE))
+    catalog.write(groups.save, dataclasses.replace(empty, group_id="c", type=groups.CONSUMER))
+    assert catalog.write(groups.forget_empty) == 1
+    assert [each.group_id for each in catalog.read(groups.all_groups)] == ["s"]
+
+
 @pytest.mark.parametrize(
     ("group", "expired"),
     [

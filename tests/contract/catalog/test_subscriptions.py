@@ -246,3 +246,24 @@ def test_a_partition_that_changed_hands_is_taken_by_its_new_owner(catalog, topic
     with pytest.raises(NotOwner):
         take(catalog, subscription)
     assert take(catalog, subscription, owner="another") == old + 1
+
+
+def test_the_subscriptions_of_a_share_group_are_found_in_all_topics(catalog, topic):
+    other = catalog.topic("other")
+    for each in (topic, other):
+        for name, group in (("share.g", "g"), ("share.h", "h"), ("mine", "")):
+            catalog.write(
+                subscriptions.create,
+                each.id,
+                name,
+                CONFIG,
+                {0: 0},
+                topic=each.name,
+                now_ms=catalog.now,
+                share_group=group,
+            )
+    found = catalog.read(subscriptions.of_share_group, "g", "share.g")
+    assert {each.topic_id for each in found} == {topic.id, other.id}
+    assert {each.share_group for each in found} == {"g"}
+    assert catalog.read(subscriptions.of_share_group, "", "share.g") == []
+    assert catalog.read(subscriptions.of_share_group, "x", "share.g") == []

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -501,9 +502,9 @@ UPGRADING = (
 MUTANTS = (*RECONCILIATION, *STATE, *GROUP, *SUBSCRIPTIONS, *MIGRATION, *STORED, *SAVING, *UPGRADING)
 
 
-def _tested(root: Path) -> subprocess.CompletedProcess[str]:
+def _tested(root: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
         cwd=root,
         env={**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"},
         capture_output=True,
@@ -512,7 +513,7 @@ def _tested(root: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def found(mutant: Mutant) -> str | None:
+def found(mutant: Mutant, tests: Sequence[str] = TESTS) -> str | None:
     """How the tests fail; None if they pass."""
     with tempfile.TemporaryDirectory(prefix="millpond-groups-") as folder:
         root = Path(folder)
@@ -521,7 +522,7 @@ def found(mutant: Mutant) -> str | None:
         shutil.copyfile(ROOT / "pyproject.toml", root / "pyproject.toml")
         mutant.apply(root)
         try:
-            done = _tested(root)
+            done = _tested(root, tests)
         except subprocess.TimeoutExpired:
             return "a test does not end"
     assert done.returncode in (0, FAILED), done.stdout + done.stderr
@@ -529,11 +530,11 @@ def found(mutant: Mutant) -> str | None:
     return failed[0].split(" - ")[0].rpartition("::")[2] if failed else None
 
 
-def main(chosen: str = "") -> int:
-    mutants = [each for each in MUTANTS if chosen in each.name]
+def run(all_mutants: Sequence[Mutant], tests: Sequence[str], chosen: str = "") -> int:
+    mutants = [each for each in all_mutants if chosen in each.name]
     missed = 0
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        for mutant, how in zip(mutants, pool.map(found, mutants), strict=True):
+        for mutant, how in zip(mutants, pool.map(lambda each: found(each, tests), mutants), strict=True):
             missed += how is None and not mutant.equivalent
             state = "found" if how is not None else "equivalent" if mutant.equivalent else "not found"
             print(f"{state:10} {mutant.name}: {how or ''}", flush=True)
@@ -542,4 +543,4 @@ def main(chosen: str = "") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(run(MUTANTS, TESTS, *sys.argv[1:]))
