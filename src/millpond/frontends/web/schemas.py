@@ -409,7 +409,7 @@ class AnsweredJson(Struct, frozen=True):
 
 
 class GroupListingJson(Struct, frozen=True):
-    """`type` is the protocol of its members, `classic` or `consumer` (KIP-848)."""
+    """`type` is the protocol of its members, `classic` or `consumer` (KIP-848), or `share` (KIP-932)."""
 
     group: str
     state: str
@@ -437,7 +437,8 @@ class MemberJson(Struct, frozen=True):
 
 
 class GroupPartitionJson(Struct, frozen=True):
-    """`offset` and `lag` are null if a member reads the partition and has not committed anything yet."""
+    """`offset` and `lag` are null if a member reads the partition and has not committed anything yet. Of a share group
+    the offset is the first one that is not settled."""
 
     topic: str
     partition: int
