@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from hashlib import blake2b
 from typing import Final
 
 from millpond.catalog import subscriptions as catalog
@@ -51,6 +52,7 @@ SHARE_REASON: Final = "__dlq.errors.message"
 SHARE_HEADERS: Final = frozenset(
     {SHARE_TOPIC, SHARE_PARTITION, SHARE_OFFSET, SHARE_GROUP, SHARE_DELIVERIES, SHARE_REASON}
 )
+TOPIC_NAME_LENGTH_MAX: Final = 249
 LETTER_OVERHEAD_BYTES: Final = 64 * 1024
 """Bytes that the headers of a letter may add to its message."""
 BYTES_PER_APPEND: Final = 4 * 1024 * 1024
@@ -62,6 +64,10 @@ logger = logging.getLogger(__name__)
 
 
 def topic_of(subscription: StoredSubscription, topic: str) -> str:
+    """A share group names one topic for the dead letters of all its topics. Its own dead letters cannot go to it, and
+    default names may be too long: nothing has checked either when the group began to read the topic."""
+    if subscription.share_group and subscription.config.dead_letter_topic in ("", topic):
+        return _possible_default(topic, subscription.name)
     return _topic_named(subscription.config, topic, subscription.name)
 
 
@@ -92,6 +98,14 @@ def default_topic(topic: str, name: str) -> str:
     """Two subscriptions never have the same one. `a.b` of topic `c` and `b` of `c.a` would, so a name with dots is
     followed by its length."""
     return f"{topic}.{name}.dead{len(name) if '.' in name else ''}"
+
+
+def _possible_default(topic: str, name: str) -> str:
+    wanted = default_topic(topic, name)
+    if len(wanted) <= TOPIC_NAME_LENGTH_MAX:
+        return wanted
+    digest = blake2b(wanted.encode(), digest_size=16).hexdigest()
+    return f"{topic[: TOPIC_NAME_LENGTH_MAX - len(digest) - len('..dead')]}.{digest}.dead"
 
 
 def letter_of(

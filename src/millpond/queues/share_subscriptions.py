@@ -28,10 +28,10 @@ from millpond.model.share_groups import (
     duration_of_start,
     subscription_name,
 )
-from millpond.model.subscriptions import SubscriptionConfig, SubscriptionMode
 from millpond.model.topics import Topic
 from millpond.queues.active_subscriptions import ActiveSubscriptions
 from millpond.queues.limits import QueueLimits
+from millpond.queues.share_config import subscription_config
 from millpond.queues.stored_subscriptions import StartAt, StoredSubscriptions, SubscriptionStart, floors_of
 
 TOPICS_AT_ONCE: Final = 100
@@ -142,9 +142,7 @@ class ShareSubscriptions:
         now_ms = self._clock.now_ms()
         start = _start(config, now_ms)
         timed = {topic.id: await self._stored.times(topic, start) for topic in topics}
-        stored_config = SubscriptionConfig(
-            mode=SubscriptionMode.KEY_SHARED if config.key_order else SubscriptionMode.SHARED
-        )
+        stored_config = subscription_config(config)
 
         def create(tx: CatalogTransaction) -> None:
             for topic in topics:

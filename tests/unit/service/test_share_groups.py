@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from millpond.groups import ShareHeartbeat
+from millpond.model.config_changes import setting
 from millpond.model.errors import (
     CatalogUnavailable,
     GroupNotEmpty,
@@ -12,6 +13,8 @@ from millpond.model.errors import (
     SubscriptionExists,
     UnknownGroup,
 )
+from millpond.model.ids import check_topic_name
+from millpond.model.share_group_configs import DEAD_LETTER_TOPIC, DELIVERY_COUNT_LIMIT, KEY_ORDER
 from millpond.model.share_groups import ShareGroupConfig, subscription_name
 from millpond.model.subscriptions import SubscriptionMode
 from millpond.queues import ShareSubscriptions, StartAt, SubscriptionStart
@@ -237,13 +240,39 @@ async def test_a_subscription_of_a_user_is_not_taken(broker, shared):
         await beat(shared)
 
 
-async def test_the_mode_of_a_subscription_follows_the_key_order(broker):
-    topic = await broker.log.create_topic("t", 1)
-    for group_id, key_order in (("plain", False), ("ordered", True)):
-        config = ShareGroupConfig(key_order=key_order)
-        await broker.queues.of_share_groups.ensure(group_id, [topic], config)
-    found = {stored.share_group: stored.config.mode for _, stored in await broker.queues.all()}
-    assert found == {"plain": SubscriptionMode.SHARED, "ordered": SubscriptionMode.KEY_SHARED}
+async def test_the_config_of_a_group_is_that_of_its_subscriptions(broker, shared):
+    await broker.log.create_topic("t", 1)
+    await beat(shared)
+    [(_, before)] = await broker.queues.all()
+    assert (before.config.mode, before.config.attempts_max) == (SubscriptionMode.SHARED, 5)
+    await beat(shared, -1)
+    plan = setting({KEY_ORDER: "true", DELIVERY_COUNT_LIMIT: "2", DEAD_LETTER_TOPIC: "failed"})
+    await broker.parts.config_administration.alter_group(OPEN_ACCESS, GROUP, plan)
+    [(_, after)] = await broker.queues.all()
+    assert (after.config.mode, after.config.attempts_max) == (SubscriptionMode.KEY_SHARED, 2)
+    assert (await broker.queues.describe("t", NAME)).dead_letter_topic == "failed"
+
+
+async def test_dead_letters_of_any_topic_have_a_topic(broker, shared):
+    """One of its own: a group may name the topic that it reads, and default names may be too long."""
+    await broker.log.create_topic("t", 1)
+    await broker.log.create_topic("x" * 249, 1)
+    plan = setting({DEAD_LETTER_TOPIC: "t"})
+    await broker.parts.config_administration.alter_group(OPEN_ACCESS, "own", plan)
+    names = set()
+    for group_id, topic in (
+        ("own", "t"),
+        (GROUP, "t"),
+        ("own", "x" * 249),
+        (GROUP, "x" * 249),
+        ("ü", "x" * 249),
+    ):
+        await beat(shared, group_id=group_id, topics=(topic,), member_id=topic[:9])
+        described = await broker.queues.describe(topic, subscription_name(group_id))
+        assert check_topic_name(described.dead_letter_topic) != topic
+        names.add(described.dead_letter_topic)
+    assert names >= {"t", "t.share.own.dead9", "t.share.workers.dead13"}
+    assert len(names) == 5
 
 
 async def test_any_group_id_has_its_subscriptions(broker, shared):
