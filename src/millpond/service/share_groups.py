@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from millpond.groups import JOIN_EPOCH, Groups, ShareHeartbeat, ShareHeartbeatResponse
 from millpond.log import Log
-from millpond.model.errors import MillpondError, UnknownGroup, UnknownPartition, UnknownTopic
+from millpond.model.errors import UnknownGroup
 from millpond.model.group_configs import GroupConfig
 from millpond.model.ids import TopicId
 from millpond.model.topics import Topic
@@ -79,49 +79,36 @@ class ShareGroups:
 
     async def move(
         self, group_id: str, offsets: Mapping[str, Mapping[int, int]]
-    ) -> dict[tuple[str, int], MillpondError | None]:
+    ) -> dict[str, frozenset[int]]:
         """Begin at other offsets, by topic and partition. The group may be new, and must have no members. Returns the
-        error of each partition; None if it has moved."""
+        partitions that have moved: those that exist."""
         async with self._lock(group_id):
             await self._groups.begin_empty_share_group(group_id)
-            outcomes: dict[tuple[str, int], MillpondError | None] = {}
-            for name, partitions in offsets.items():
-                outcomes |= await self._move(group_id, name, partitions)
-        return outcomes
+            return {name: await self._move(group_id, name, offsets[name]) for name in self._known([*offsets])}
 
-    async def _move(
-        self, group_id: str, name: str, offsets: Mapping[int, int]
-    ) -> dict[tuple[str, int], MillpondError | None]:
-        if not self._log.topics.knows(name):
-            return {(name, number): UnknownTopic(topic=name) for number in offsets}
+    async def _move(self, group_id: str, name: str, offsets: Mapping[int, int]) -> frozenset[int]:
         topic = self._log.topics.named(name)
         known = {number: offset for number, offset in offsets.items() if 0 <= number < topic.partitions}
         stored = await self._subscriptions.find(group_id, topic)
-        if stored is None:
+        if stored is None and known:
             config = self._config_of(group_id).share
             await self._subscriptions.ensure(group_id, [topic], config, {topic.id: known})
-        elif known:
+        elif stored is not None and known:
             await self._subscriptions.move(stored, known)
-        return {
-            (name, number): None if number in known else UnknownPartition(topic=name, partition=number)
-            for number in offsets
-        }
+        return frozenset(known)
 
-    async def forget(self, group_id: str, names: Sequence[str]) -> dict[str, MillpondError | TopicId]:
-        """Forget positions in topics. The group must have no members. Returns the error, or the id, of each topic."""
+    async def forget(self, group_id: str, names: Sequence[str]) -> dict[str, TopicId]:
+        """Forget positions in topics. The group must have no members. Returns the ids of the topics in which it had a
+        position."""
         async with self._lock(group_id):
             if not await self._groups.check_share_group(group_id, empty=True):
                 raise UnknownGroup(group=group_id)
             subscriptions = {each.topic_id: each for each in await self._subscriptions.of_group(group_id)}
-            outcomes: dict[str, MillpondError | TopicId] = {}
-            for name in dict.fromkeys(names):
-                topic = self._log.topics.named(name) if self._log.topics.knows(name) else None
-                if topic is None or topic.id not in subscriptions:
-                    outcomes[name] = UnknownTopic(topic=name)
-                    continue
-                await self._subscriptions.delete(subscriptions[topic.id])
-                outcomes[name] = topic.id
-        return outcomes
+            topics = [self._log.topics.named(name) for name in self._known(names)]
+            forgotten = {topic.name: topic.id for topic in topics if topic.id in subscriptions}
+            for topic_id in forgotten.values():
+                await self._subscriptions.delete(subscriptions[topic_id])
+        return forgotten
 
     async def delete_group(self, group_id: str) -> None:
         """Delete a group of any type. A share group loses its subscriptions, and with them its positions."""

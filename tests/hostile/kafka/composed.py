@@ -9,6 +9,7 @@ from millpond.protocol.messages import (
     group_offsets,
     reassignments,
     share_fetch,
+    share_groups,
     topic_partitions,
     transaction_admin,
 )
@@ -20,7 +21,10 @@ def load():
     """{(api key, version): frame without its length}"""
     return {
         (request.api_key, version): written(request, version)[LENGTH_BYTES:]
-        for request, version in (*_of_groups(), *_of_share_groups(), *_of_administration())
+        for request, version in (
+            *(*_of_groups(), *_of_share_groups(), *_of_members_of_share_groups()),
+            *_of_administration(),
+        )
     }
 
 
@@ -84,6 +88,32 @@ def _of_share_groups():
             ),
             version,
         )
+
+
+def _of_members_of_share_groups():
+    yield (
+        share_groups.ShareGroupHeartbeatRequest(
+            group_id="group",
+            member_id="member",
+            member_epoch=0,
+            rack_id="rack",
+            subscribed_topic_names=["target", ""],
+        ),
+        1,
+    )
+    yield share_groups.ShareGroupDescribeRequest(group_ids=["group", ""]), 1
+    described = share_groups.DescribeShareGroupOffsetsRequestTopic(topic_name="target", partitions=[0, 9, -1])
+    for version, topics in ((0, [described]), (1, None)):
+        group = share_groups.DescribeShareGroupOffsetsRequestGroup(group_id="group", topics=topics)
+        yield share_groups.DescribeShareGroupOffsetsRequest(groups=[group]), version
+    partitions = [
+        share_groups.AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=-number)
+        for number in (0, 9)
+    ]
+    altered = share_groups.AlterShareGroupOffsetsRequestTopic(topic_name="target", partitions=partitions)
+    yield share_groups.AlterShareGroupOffsetsRequest(group_id="group", topics=[altered]), 0
+    deleted = share_groups.DeleteShareGroupOffsetsRequestTopic(topic_name="target")
+    yield share_groups.DeleteShareGroupOffsetsRequest(group_id="group", topics=[deleted]), 0
 
 
 def _of_administration():

@@ -178,11 +178,10 @@ class ShareGroup:
     def _advance(self, before: ShareMember, member: ShareMember, topics: Topics) -> ShareMember:
         """Update the member, then the target if the group has changed, and give the member what its target has."""
         state = self.state
-        is_new = member.member_id not in state.members
         state.put(member)
         topics_changed = state.update(topics)
-        has_begun = state.epoch > state.target_epoch  # what has changed since then needs no epoch of its own
-        if is_new or before.topic_names != member.topic_names or (topics_changed and not has_begun):
+        # A new member had no topics before.
+        if topics_changed or before.topic_names != member.topic_names:
             state.epoch += 1
         if state.epoch > state.target_epoch:
             state.assign()

@@ -46,12 +46,8 @@ GROUP = (
     _group("the previous epoch is not admitted", "(member.epoch, member.previous_epoch)", "(member.epoch,)"),
     _group("a group is never full", "if member is None and len(members) >= limit:", "if False:"),
     _group("a full group refuses its own members", "if member is None and len(members)", "if len(members)"),
-    _group("a new member begins no epoch", "if is_new or before", "if before"),
     _group("another subscription begins no epoch", "before.topic_names != member.topic_names", "False"),
-    _group("topics that change begin no epoch", "(topics_changed and not has_begun)", "False"),
-    _group(
-        "topics that change always begin an epoch", "(topics_changed and not has_begun)", "topics_changed"
-    ),
+    _group("topics that change begin no epoch", "topics_changed or before.topic_names", "before.topic_names"),
     _group("the previous epoch is forgotten", "previous_epoch=member.epoch, assigned", "assigned"),
     _group(
         "leaving begins no epoch",

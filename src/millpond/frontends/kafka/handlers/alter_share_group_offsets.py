@@ -5,15 +5,16 @@ In a topic where the group has no position yet, it gets one in all partitions; t
 begin as `share.auto.offset.reset` says.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
-from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import READ_GROUP, READ_TOPIC
+from millpond.frontends.kafka.turns import Turns
 from millpond.model.errors import MillpondError
-from millpond.protocol import NO_UUID
+from millpond.protocol import NO_UUID, ErrorCode
 from millpond.protocol.messages.share_groups import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestTopic,
@@ -22,7 +23,10 @@ from millpond.protocol.messages.share_groups import (
     AlterShareGroupOffsetsResponseTopic,
 )
 
-MoveOutcome = MillpondError | None
+REASONS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic or partition.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "The client may not read this topic.",
+}
 
 
 @handles(AlterShareGroupOffsetsRequest, rights=(READ_GROUP, READ_TOPIC))
@@ -41,49 +45,36 @@ async def _response(
     call: KafkaCall, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
     call.require(READ_GROUP, request.group_id)
-    refused: dict[tuple[str, int], MoveOutcome] = {}
+    turns = Turns()
     offsets: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
-        error = _refusal(call, topic.topic_name)
-        for each in topic.partitions:
-            if error is None:
-                offsets.setdefault(topic.topic_name, {})[each.partition_index] = each.start_offset
-            else:
-                refused[topic.topic_name, each.partition_index] = error
+    async for topic in turns.over(request.topics):
+        if call.allows(READ_TOPIC, topic.topic_name):
+            found = offsets.setdefault(topic.topic_name, {})
+            async for each in turns.over(topic.partitions):
+                found[each.partition_index] = each.start_offset
     await call.ensure_known(READ_TOPIC, offsets)
-    outcomes = refused | await call.share_groups.move(request.group_id, offsets)
-    return AlterShareGroupOffsetsResponse(responses=[*_topics(call, request.topics, outcomes)])
-
-
-def _refusal(call: KafkaCall, name: str) -> MoveOutcome:
-    try:
-        call.require(READ_TOPIC, name)
-    except MillpondError as error:
-        return error
-    return None
-
-
-def _topics(
-    call: KafkaCall,
-    asked: Iterable[AlterShareGroupOffsetsRequestTopic],
-    outcomes: Mapping[tuple[str, int], MoveOutcome],
-) -> Iterable[AlterShareGroupOffsetsResponseTopic]:
-    for topic in asked:
-        name, topics = topic.topic_name, call.log.topics
-        is_visible = topics.knows(name) and call.allows(READ_TOPIC, name)
-        yield AlterShareGroupOffsetsResponseTopic(
-            topic_name=name,
-            topic_id=topics.named(name).id if is_visible else NO_UUID,
-            partitions=[
-                _partition(each.partition_index, outcomes[name, each.partition_index])
-                for each in topic.partitions
-            ],
-        )
-
-
-def _partition(number: int, error: MoveOutcome) -> AlterShareGroupOffsetsResponsePartition:
-    if error is None:
-        return AlterShareGroupOffsetsResponsePartition(partition_index=number)
-    return AlterShareGroupOffsetsResponsePartition(
-        partition_index=number, error_code=code_of(error), error_message=str(error)
+    moved = await call.share_groups.move(request.group_id, offsets)
+    return AlterShareGroupOffsetsResponse(
+        responses=[await _topic(call, topic, offsets, moved, turns) for topic in request.topics]
     )
+
+
+async def _topic(
+    call: KafkaCall,
+    asked: AlterShareGroupOffsetsRequestTopic,
+    allowed: Collection[str],
+    moved: Mapping[str, Collection[int]],
+    turns: Turns,
+) -> AlterShareGroupOffsetsResponseTopic:
+    name, found = asked.topic_name, moved.get(asked.topic_name, ())
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name in allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    partitions = [
+        AlterShareGroupOffsetsResponsePartition(
+            partition_index=each.partition_index,
+            error_code=ErrorCode.NONE if each.partition_index in found else error,
+            error_message=None if each.partition_index in found else REASONS[error],
+        )
+        async for each in turns.over(asked.partitions)
+    ]
+    topic_id = call.log.topics.named(name).id if name in moved else NO_UUID
+    return AlterShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions)

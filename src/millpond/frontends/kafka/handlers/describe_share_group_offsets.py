@@ -68,11 +68,12 @@ async def _all(call: KafkaCall, group_id: str) -> DescribedTopics:
 async def _some(
     call: KafkaCall, group_id: str, asked: Sequence[DescribeShareGroupOffsetsRequestTopic]
 ) -> DescribedTopics:
-    allowed = [each.topic_name for each in asked if call.allows(DESCRIBE_TOPIC, each.topic_name)]
-    await call.ensure_known(DESCRIBE_TOPIC, allowed)
-    found = await call.share_groups.positions(group_id, allowed)
     turns, described = Turns(), []
-    for each in asked:
+    names = [each.topic_name for each in asked]
+    allowed = {name async for name in turns.over(names) if call.allows(DESCRIBE_TOPIC, name)}
+    await call.ensure_known(DESCRIBE_TOPIC, allowed)
+    found = await call.share_groups.positions(group_id, sorted(allowed))
+    async for each in turns.over(asked):
         name, of_topic = each.topic_name, found.get(each.topic_name)
         is_allowed = name in allowed
         described.append(
