@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from millpond.catalog.groups import GroupOffset
-from millpond.groups import CommitSender, JoinRequest, Protocol, SyncRequest
+from millpond.groups import CommitSender, JoinRequest, Protocol, ShareHeartbeat, SyncRequest
 from millpond.model.ids import TopicPartition
 from millpond.security import OPEN_ACCESS
 from millpond.testing import running_broker
@@ -135,3 +135,29 @@ def assignment(topic, *partitions):
 async def test_positions_that_cannot_be_are_refused_and_none_is_kept(client, body, status):
     assert (await client.put("/groups/readers/offsets", json=body)).status_code == status
     assert (await client.get("/groups/readers")).status_code == 404
+
+
+@pytest.mark.usefixtures("five")
+async def test_a_share_group_is_listed_and_described_and_deleted(broker, client):
+    joining = ShareHeartbeat("m1", 0, "c", "/h", topic_names=("pond",))
+    await broker.share_groups.heartbeat("workers", joining)
+    await broker.produce("pond", b"x", partition=1)
+    assert (await client.get("/groups")).json() == {
+        "groups": [{"group": "workers", "state": "Stable", "protocol_type": "share", "type": "share"}]
+    }
+    found = (await client.get("/groups/workers")).json()
+    assert (found["type"], found["protocol"], found["epoch"], found["lag"]) == ("share", "simple", 1, 1)
+    [member] = found["members"]
+    assert (member["member_id"], member["instance_id"]) == ("m1", None)
+    assert member["assigned"] == [{"topic": "pond", "partitions": [0, 1]}]
+    assert [(each["offset"], each["end_offset"], each["lag"]) for each in found["partitions"]] == [
+        (5, 5, 0),
+        (0, 1, 1),
+    ]
+    assert (await client.delete("/groups/workers")).status_code == 409
+    assert (await client.put("/groups/workers/offsets", json=offsets((0, 1)))).status_code == 409
+    await broker.share_groups.heartbeat("workers", ShareHeartbeat("m1", -1, "c", "/h"))
+    refused = await client.put("/groups/workers/offsets", json=offsets((0, 1)))
+    assert (refused.status_code, refused.json()["code"]) == (404, "UnknownGroup")
+    assert (await client.delete("/groups/workers")).status_code == 204
+    assert await broker.queues.all() == []
