@@ -8,7 +8,8 @@ import confluent_kafka
 import pytest
 
 from millpond.client.positions import FilePositions
-from millpond.model.errors import GroupInUse, InvalidRequest, MillpondError
+from millpond.groups import ShareHeartbeat
+from millpond.model.errors import GroupInUse, InvalidRequest, MillpondError, UnknownGroup
 
 
 class Killed(BaseException):
@@ -363,3 +364,21 @@ async def test_positions_of_an_earlier_topic_are_not_kept_for_the_new_one(settin
         await setting.produce("t", b"c", b"d", b"e")
         await consumer.commit()
         assert values(await consumer.poll()) == [b"c", b"d", b"e"]
+
+
+async def test_a_share_group_is_described_and_is_no_group_for_readers(setting):
+    await setting.produce("t", b"a")
+    joining = ShareHeartbeat("m1", 0, "c", "/h", topic_names=("t",))
+    await setting.broker.share_groups.heartbeat("g", joining)
+    await setting.produce("t", b"b", b"c")
+    async with setting.admin() as admin:
+        found = await admin.describe_group("g")
+        assert (found.group.type, found.group.state, found.epoch, found.lag) == ("share", "Stable", 1, 2)
+        assert [(each.id, dict(each.assigned)) for each in found.members] == [("m1", {"t": [0]})]
+        assert [(each.read_from, each.lag) for each in found.positions] == [(2, 2)]
+        with pytest.raises(UnknownGroup, match="is a share group"):
+            async with setting.consumer("t", group="g") as consumer:
+                await consumer.poll()
+        await setting.broker.share_groups.heartbeat("g", ShareHeartbeat("m1", -1, "c", "/h"))
+        await admin.delete_group("g")
+        assert await admin.list_groups() == []
