@@ -120,7 +120,7 @@ class Deliverer:
 
     def acquire(self, name: str, messages_max: int, bytes_max: int) -> Acquired:
         """Lease messages to a consumer that has no credit: as many as are available, and one even if it is larger. If
-        there are none, `on_available` is called when the consumer should ask again, until `stop_waiting`."""
+        there are too few, `on_available` is called when the consumer should ask again, until `stop_waiting`."""
         dispatcher = self._dispatcher
         consumer = dispatcher.consumers.by_name.get(name)
         if consumer is None or self._is_closed:
@@ -130,12 +130,13 @@ class Deliverer:
         dispatcher.expire(now)
         credit.messages, credit.bytes = messages_max, bytes_max
         deliveries = dispatcher.dispatch(now)
-        size = bytes_max - credit.bytes
+        size, is_served = bytes_max - credit.bytes, not consumer.may_receive
         credit.clear()
         if deliveries:
-            self._unserved.discard(name)
             self._reads_ahead = True
             self._metrics.deliveries.inc(len(deliveries))
+        if is_served:
+            self._unserved.discard(name)
             if self.wants_more:
                 self._wake()
         elif name not in self._unserved:
