@@ -1,4 +1,4 @@
-"""Members of share groups through a whole broker, with its clock: locks that end, limits, restarts, isolation, order."""
+"""Members of share groups through a whole broker, with its clock: locks that end, limits, restarts, isolation, keys."""
 
 import pytest
 
