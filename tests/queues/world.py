@@ -81,6 +81,8 @@ class World:
         self.latest: dict[int, Token] = {}
         self.acked: set[int] = set()
         """Offsets for which an acknowledgement was taken, by whichever dispatcher."""
+        self.gaps: set[int] = set()
+        """Offsets at which a member of a share group found no message."""
         self.confirmed: set[int] = set()
         """Those of which the consumer was told."""
         self.furthest: dict[int, int] = {}
@@ -192,8 +194,9 @@ class World:
             held = set(self.model.leases)
             settle(self.machine, name, ranges, self.now)
             self.model.share_settle(name, ranges, self.now)
-            said = ((o, kind) for each in ranges for o, kind in each.typed_from(0) if o in held)
+            said = [(o, kind) for each in ranges for o, kind in each.typed_from(0) if o in held]
             self.acked |= {offset for offset, kind in said if kind == AckType.ACCEPT}
+            self.gaps |= {offset for offset, kind in said if kind == AckType.GAP}
 
     def first_lease(self, name: str) -> int | None:
         return min((o for o, lease in self.model.leases.items() if lease.member.name == name), default=None)
@@ -401,7 +404,8 @@ class World:
         assert settled >= self.confirmed, "I3 an acknowledgement is lost"
         for offset in settled:
             void = offset < self.log.start or not self.log.has(offset)
-            assert void or offset in self.acked or offset in self.row.dead, "I4 settled for no reason"
+            is_known = void or offset in self.acked or offset in self.gaps or offset in self.row.dead
+            assert is_known, "I4 settled for no reason"
         assert not settled & set(self.row.retries), "a settled message keeps its retry"
 
     def check_reasons(self) -> None:
