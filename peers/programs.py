@@ -166,6 +166,16 @@ def java_members(version: str = kafka.VERSION) -> Program:
     return _compiled_when_run("Kafka's Java client", "consumer-protocol/Members.java", version)
 
 
+def java_share_members(version: str = kafka.VERSION) -> Program:
+    """Share consumers of Kafka's Java client."""
+    return _compiled_when_run("Kafka's Java client", "share-groups/Shares.java", version)
+
+
+def java_share_member(version: str = kafka.VERSION) -> Program:
+    """One share consumer of Kafka's Java client, which logs what it does."""
+    return _compiled_when_run("Kafka's Java client", "share-groups/Sharer.java", version)
+
+
 def _compiled_when_run(purpose: str, source: str, version: str) -> Program:
     """One Java file."""
     lib = kafka.jars(version)

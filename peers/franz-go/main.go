@@ -29,6 +29,8 @@ var scenarios = map[string]func(context.Context, *peer) (result, error){
 	"offsets":           offsets,
 	"records":           deleteRecords,
 	"configs":           configs,
+	"share-group":       shareGroup,
+	"share-renewal":     shareRenewal,
 	"login":             login,
 }
 

@@ -28,9 +28,26 @@ VERSIONS = {
     "Kafka Streams": kafka.VERSION,
 }
 HEARTBEAT_MS = 500
-"""Of members of the consumer protocol, which learn it from the broker."""
-MILLPOND_HEARTBEATS = ("group_consumer_heartbeat_interval", "group_consumer_heartbeat_interval_min")
-KAFKA_HEARTBEATS = ("group.consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms")
+"""Of members of the consumer protocol and of share groups, which learn it from the broker."""
+HEARTBEATS = tuple(
+    name
+    for kind in ("consumer", "share")
+    for name in (f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.min.heartbeat.interval.ms")
+)
+LOCK_MS_MIN = 1_000
+"""Of members of share groups. The groups of tests say which they have."""
+KAFKA_SETTINGS = {
+    **dict.fromkeys(HEARTBEATS, str(HEARTBEAT_MS)),
+    "group.share.min.record.lock.duration.ms": str(LOCK_MS_MIN),
+}
+MILLPOND_SETTINGS = (
+    *(
+        f"group_{kind}_heartbeat_interval{bound}={HEARTBEAT_MS}ms"
+        for kind in ("consumer", "share")
+        for bound in ("", "_min")
+    ),
+    f"group_share_record_lock_duration_min={LOCK_MS_MIN}ms",
+)
 OUTCOMES = pytest.StashKey[list[clients.Outcome]]()
 
 
@@ -77,17 +94,17 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where clients find the broker that is tested."""
     folder = tmp_path_factory.mktemp(TARGET)
     if TARGET == "kafka":
-        started = kafka_server(folder, dict.fromkeys(KAFKA_HEARTBEATS, str(HEARTBEAT_MS)))
-    else:
-        started = millpond_server(folder, *(f"{name}={HEARTBEAT_MS}ms" for name in MILLPOND_HEARTBEATS))
-    with started as address:
+        with kafka_server(folder, KAFKA_SETTINGS) as address:
+            yield address
+        return
+    with millpond_server(folder, *MILLPOND_SETTINGS) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Apache Kafka, to compare with."""
-    with kafka_server(tmp_path_factory.mktemp("kafka")) as address:
+    with kafka_server(tmp_path_factory.mktemp("kafka"), KAFKA_SETTINGS) as address:
         yield address
 
 

@@ -85,3 +85,16 @@ def test_records(ask):
 @shows(CLIENT, "changes and describes settings of topics (kadm)")
 def test_configs(ask):
     assert ask("configs") == {"retention": "123456"}
+
+
+@shows(
+    CLIENT, "two members of a share group receive 40 records: 10 are released and come again, 1 is rejected"
+)
+def test_share_group(ask):
+    again = sorted(f"{number} 2" for number in range(0, 40, 4))
+    assert ask("share-group") == {"state": "Stable", "members": 2, "received": 50, "again": again}
+
+
+@shows(CLIENT, "a member of a share group renews the lock of a record for three times as long as it lasts")
+def test_share_renewal(ask):
+    assert ask("share-renewal") == {"failed": "<nil>", "other": ["next 1"]}
