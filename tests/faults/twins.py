@@ -221,6 +221,16 @@ TWINS = (
             "if False:",
         ),
     ),
+    Twin(
+        "processes/test_share_chaos.py",
+        ("tests/cluster/test_share_moves.py",),
+        mutant(
+            "a broker that takes over does not know how often messages were delivered",
+            "queues/partition_queue.py",
+            "retries={offset: Retry(*retry) for offset, retry in loaded.retries.items()},",
+            "retries={},",
+        ),
+    ),
     Twin("processes/test_zombie.py", (SIMULATION,), "no_epoch_compare"),
     Twin(
         "processes/test_workers.py",
@@ -359,7 +369,12 @@ TWINS = (
     ),
     Twin("test_object_store.py", ("tests/unit/log/test_uploads.py",), OUT_OF_ORDER),
 )
-TOOLS = ("processes/test_checker.py", "processes/test_group_judge.py", "processes/test_proxy.py")
+TOOLS = (
+    "processes/test_checker.py",
+    "processes/test_group_judge.py",
+    "processes/test_proxy.py",
+    "processes/test_share_judge.py",
+)
 """Tests of what the tests here use."""
 
 
