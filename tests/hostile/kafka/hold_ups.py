@@ -22,6 +22,8 @@ from millpond.protocol.messages import (
     metadata,
     offsets,
     reassignments,
+    share_fetch,
+    share_groups,
     topic_partitions,
     transaction_admin,
 )
@@ -31,6 +33,8 @@ PARTITIONS = 99_000
 NAMES = 10_000
 TOPIC = "large"
 TOPIC_PARTITIONS = 1_000
+SESSION_PARTITIONS = 10_000
+"""The limit of a share session."""
 SECONDS_MAX = 120.0
 
 
@@ -80,8 +84,82 @@ def altered_configs(kind, names, name, value):
     return configs.IncrementalAlterConfigsRequest(resources=found, validate_only=True)
 
 
-def requests(partitions=PARTITIONS, names=NAMES) -> Iterator[tuple[str, object, int]]:
-    """Name, request, version. Later ones meet what earlier ones have left."""
+def share_heartbeat(member_id, names, epoch=0):
+    return share_groups.ShareGroupHeartbeatRequest(
+        group_id="shared", member_id=member_id, member_epoch=epoch, subscribed_topic_names=names
+    )
+
+
+def shared(kind, epoch, topic_id, numbers, acks=(), member_id="m"):
+    """ShareFetch or ShareAcknowledge. `acks` of each partition: (first offset, last offset, types)."""
+    batch = share_fetch.AcknowledgementBatch
+    given = [
+        batch(first_offset=first, last_offset=last, acknowledge_types=types) for first, last, types in acks
+    ]
+    values = {"group_id": "shared", "member_id": member_id, "share_session_epoch": epoch}
+    if kind is share_fetch.ShareAcknowledgeRequest:
+        part, topic = share_fetch.ShareAcknowledgePartition, share_fetch.ShareAcknowledgeTopic
+    else:
+        part, topic = share_fetch.ShareFetchPartition, share_fetch.ShareFetchTopic
+        values |= {"max_wait_ms": 0, "min_bytes": 1, "max_records": 500, "batch_size": 500}
+        values["forgotten_topics_data"] = []
+    parts = [part(partition_index=number, acknowledgement_batches=given) for number in numbers]
+    return kind(topics=[topic(topic_id=topic_id, partitions=parts)], **values)
+
+
+def share_requests(numbers, half, many, topic_id) -> Iterator[tuple[str, object, int]]:
+    fetch, acknowledge = share_fetch.ShareFetchRequest, share_fetch.ShareAcknowledgeRequest
+    quarter = half[: len(half) // 2]  # of partitions with two lists each
+    yield "share heartbeat: join", share_heartbeat("m", [TOPIC]), 1
+    yield "share heartbeat: join with many names", share_heartbeat("n", many), 1
+    yield "share heartbeat: the same again", share_heartbeat("n", many), 1
+    yield "share heartbeat: another member with them", share_heartbeat("o", many), 1
+    yield "describe share groups", share_groups.ShareGroupDescribeRequest(group_ids=["shared", *many]), 1
+    for name, wanted in (("large", topic_id), ("unknown", b"\1" * 16)):
+        yield (
+            f"share fetch: {name}",
+            shared(fetch, 0, wanted, numbers[:SESSION_PARTITIONS], member_id=name),
+            1,
+        )
+        yield f"share fetch: too many, {name}", shared(fetch, 0, wanted, half), 1
+        yield f"share fetch: opens, {name}", shared(fetch, 0, wanted, [0]), 1
+        yield (
+            f"share acknowledge: partitions, {name}",
+            shared(acknowledge, 1, wanted, quarter, [(0, 0, [1])]),
+            1,
+        )
+        ranges = [(number, number, [1]) for number in quarter]
+        yield f"share acknowledge: ranges, {name}", shared(acknowledge, 2, wanted, [0], ranges), 1
+        types = [(0, len(numbers) - 1, [1] * len(numbers))]
+        yield f"share acknowledge: types, {name}", shared(acknowledge, 3, wanted, [0], types), 1
+    for name in (TOPIC, "unknown"):
+        asked = share_groups.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=numbers)
+        group = share_groups.DescribeShareGroupOffsetsRequestGroup(group_id="shared", topics=[asked])
+        yield (
+            f"describe share offsets: {name}",
+            share_groups.DescribeShareGroupOffsetsRequest(groups=[group]),
+            1,
+        )
+        part = share_groups.AlterShareGroupOffsetsRequestPartition
+        parts = [part(partition_index=number, start_offset=0) for number in half]
+        topic = share_groups.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=parts)
+        yield (
+            f"alter share offsets: {name}",
+            share_groups.AlterShareGroupOffsetsRequest(group_id="other shared", topics=[topic]),
+            0,
+        )
+    groups = [share_groups.DescribeShareGroupOffsetsRequestGroup(group_id=each, topics=None) for each in many]
+    yield "describe share offsets: groups", share_groups.DescribeShareGroupOffsetsRequest(groups=groups), 1
+    topics = [share_groups.DeleteShareGroupOffsetsRequestTopic(topic_name=each) for each in many]
+    yield (
+        "delete share offsets",
+        share_groups.DeleteShareGroupOffsetsRequest(group_id="other shared", topics=topics),
+        0,
+    )
+
+
+def requests(partitions=PARTITIONS, names=NAMES, topic_id=b"\2" * 16) -> Iterator[tuple[str, object, int]]:
+    """Name, request, version. Later ones meet what earlier ones have left. `topic_id` is that of the large topic."""
     numbers = list(range(partitions))
     half = numbers[: partitions // 2]  # of partitions with a list of their own, which count twice
     many = [f"n{number}" for number in range(names)]
@@ -128,6 +206,7 @@ def requests(partitions=PARTITIONS, names=NAMES) -> Iterator[tuple[str, object, 
     yield "describe groups", group_admin.DescribeGroupsRequest(groups=many), 5
     yield "describe configs of groups", described_configs(32, many), 4
     yield "alter configs of groups", altered_configs(32, many, "consumer.session.timeout.ms", "50000"), 1
+    yield from share_requests(numbers, half, many, topic_id)
     yield "alter configs of brokers", altered_configs(4, many, "num.partitions", "2"), 1
 
 
@@ -169,7 +248,8 @@ def main(chosen=""):
     broker.start()
     create_topic(broker.port, TOPIC, TOPIC_PARTITIONS)
     print(f"{'request':42} {'at a time':>10} {'in all':>10} {'response':>10}")
-    for name, request, version in requests():
+    topic_id = bytes(broker.call(lambda: broker.broker.log.topics.named(TOPIC).id))
+    for name, request, version in requests(topic_id=topic_id):
         if chosen in name:
             frame = written(request, version)
             del request
