@@ -2,6 +2,8 @@
 together affect it: with the default `group_initial_rebalance_delay`, and with 0 and 3 s, which are Kafka's
 two defaults. And how long a rebalance takes with the classic and the consumer protocol, beside Apache Kafka.
 
+And how many messages a second a member of a share group receives and accepts, beside Apache Kafka.
+
 Real clients (aiokafka and librdkafka) run in one process, the broker in another, all on the same cores.
 """
 
@@ -27,6 +29,12 @@ PROTOCOLS = ("classic", "consumer")
 REBALANCED_PARTITIONS = 500
 WARM_UP_ROUNDS = 1
 
+SHARE_ROUNDS = 3
+SHARE_MESSAGES = {100: 400_000, 1000: 200_000}
+"""By the size of a message."""
+SHARE_MESSAGES_QUICK = 50_000
+SHARE_PARTITIONS = (1, 16)
+
 Figures = dict[str, float]
 
 
@@ -41,6 +49,8 @@ def run(*, quick: bool = False, only: str | None = None) -> None:
             _many_members(report, path / "many", rounds)
         if only in (None, "rebalance"):
             _rebalances(report, path / "rebalance", QUICK_ROUNDS if quick else REBALANCE_ROUNDS)
+        if only in (None, "shares"):
+            _shares(report, path / "shares", quick=quick)
     if only in (None, "virtual"):
         _in_virtual_time(report)
     if only is None and not quick:
@@ -83,7 +93,7 @@ def _rebalances(report: Report, path: Path, rounds: int) -> None:
         f"Rebalances of {MEMBERS} members and {REBALANCED_PARTITIONS} partitions",
         "librdkafka. From the start of all members, from one more member, and from one that leaves, until each "
         f"partition has one owner. Median and slowest of {rounds} rounds in turns; one round before them warms up "
-        "Java. Both brokers have their defaults, and Apache Kafka no initial delay, as in the server.properties that "
+        "warms up Java. Both brokers have their defaults, and Apache Kafka no initial delay, as in the server.properties that "
         "it ships.",
     )
     found = _rebalanced(path, rounds)
@@ -106,12 +116,7 @@ def _rebalances(report: Report, path: Path, rounds: int) -> None:
 def _rebalanced(path: Path, rounds: int) -> dict[tuple[str, str], list[Figures]]:
     found: dict[tuple[str, str], list[Figures]] = {}
     with ExitStack() as brokers:
-        _, listeners = brokers.enter_context(process(path / "millpond"))
-        addresses = {"Millpond": listeners["kafka"]}
-        try:
-            addresses["Apache Kafka"] = brokers.enter_context(kafka.running(path / "kafka")).address
-        except Unavailable as error:
-            print(f"   without Apache Kafka: {error}", flush=True)
+        addresses = _both_brokers(brokers, path)
         for number in range(-WARM_UP_ROUNDS, rounds):
             for protocol in PROTOCOLS:
                 for broker, address in addresses.items():
@@ -120,6 +125,71 @@ def _rebalanced(path: Path, rounds: int) -> dict[tuple[str, str], list[Figures]]
                     if number >= 0:
                         found.setdefault((protocol, broker), []).append(figures)
     return found
+
+
+def _shares(report: Report, path: Path, *, quick: bool) -> None:
+    rounds = QUICK_ROUNDS if quick else SHARE_ROUNDS
+    report.section(
+        "Share groups: messages that one member receives and accepts",
+        "One share consumer of librdkafka with implicit acknowledgement (max.poll.records 10,000) reads a topic that "
+        f"was filled before. Millions of messages a second: median of {rounds} rounds, in turns, after one that "
+        "warms up Java. Both brokers have their defaults, such as at most 2,000 locked messages of a partition, which Apache "
+        "Kafka exceeds by the rest of a batch. The client's use of a core shows which side is the limit.",
+    )
+    found: dict[tuple[int, int, str], list[Figures]] = {}
+    with ExitStack() as brokers:
+        addresses = _both_brokers(brokers, path)
+        for number in range(-WARM_UP_ROUNDS, rounds):
+            for size, messages in SHARE_MESSAGES.items():
+                for partitions in SHARE_PARTITIONS:
+                    for broker, address in addresses.items():
+                        wanted: dict[str, object] = {
+                            "address": address,
+                            "partitions": partitions,
+                            "bytes": size,
+                            "messages": SHARE_MESSAGES_QUICK if quick else messages,
+                        }
+                        figures = _run("benchmarks.groups.shares", wanted)
+                        print(f"   {size} B, {partitions} partitions, {broker}: {figures}", flush=True)
+                        if number >= 0:
+                            found.setdefault((size, partitions, broker), []).append(figures)
+    rows = []
+    for (size, partitions, broker), figures in found.items():
+        rate = statistics.median(each["messages_per_s"] for each in figures)
+        base = found.get((size, partitions, "Apache Kafka"))
+        factor = rate / statistics.median(each["messages_per_s"] for each in base) if base else 0.0
+        client = statistics.median(each["client_cpu"] for each in figures)
+        polls = statistics.median(each["polls"] for each in figures)
+        shown = (
+            f"{rate / 1e6:.3f}",
+            f"{factor:.2f}",
+            f"{rate * size / 1e6:.0f}",
+            f"{polls:.0f}",
+            f"{client:.0%}",
+        )
+        rows.append((f"{size} B", str(partitions), broker, *shown))
+    header = (
+        "message",
+        "partitions",
+        "broker",
+        "million/s",
+        "of Kafka",
+        "MB/s",
+        "polls",
+        "client, of a core",
+    )
+    report.table(header, rows)
+
+
+def _both_brokers(brokers: ExitStack, path: Path) -> dict[str, str]:
+    """Their addresses; Apache Kafka's if it is installed."""
+    _, listeners = brokers.enter_context(process(path / "millpond"))
+    addresses = {"Millpond": listeners["kafka"]}
+    try:
+        addresses["Apache Kafka"] = brokers.enter_context(kafka.running(path / "kafka")).address
+    except Unavailable as error:
+        print(f"   without Apache Kafka: {error}", flush=True)
+    return addresses
 
 
 def _rebalance(address: str, protocol: str) -> Figures:
