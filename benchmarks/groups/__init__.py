@@ -93,7 +93,7 @@ def _rebalances(report: Report, path: Path, rounds: int) -> None:
         f"Rebalances of {MEMBERS} members and {REBALANCED_PARTITIONS} partitions",
         "librdkafka. From the start of all members, from one more member, and from one that leaves, until each "
         f"partition has one owner. Median and slowest of {rounds} rounds in turns; one round before them warms up "
-        "warms up Java. Both brokers have their defaults, and Apache Kafka no initial delay, as in the server.properties that "
+        "Java. Both brokers have their defaults, and Apache Kafka no initial delay, as in the server.properties that "
         "it ships.",
     )
     found = _rebalanced(path, rounds)
@@ -133,8 +133,8 @@ def _shares(report: Report, path: Path, *, quick: bool) -> None:
         "Share groups: messages that one member receives and accepts",
         "One share consumer of librdkafka with implicit acknowledgement (max.poll.records 10,000) reads a topic that "
         f"was filled before. Millions of messages a second: median of {rounds} rounds, in turns, after one that "
-        "warms up Java. Both brokers have their defaults, such as at most 2,000 locked messages of a partition, which Apache "
-        "Kafka exceeds by the rest of a batch. The client's use of a core shows which side is the limit.",
+        "warms up Java. Both brokers have their defaults, such as at most 2,000 locked messages of a partition, which "
+        "Apache Kafka exceeds by the rest of a batch. The client's use of a core shows which side is the limit.",
     )
     found: dict[tuple[int, int, str], list[Figures]] = {}
     with ExitStack() as brokers:

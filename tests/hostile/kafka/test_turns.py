@@ -16,6 +16,12 @@ CHEAP = (
     "describe groups",
     "describe transactions",
     "list transactions",
+    "share heartbeat",
+    "share fetch: too many",  # it is refused
+    "share fetch: opens",
+    "share acknowledge",  # a comparison with what the member has
+    "describe share groups",  # one query each
+    "describe share offsets: groups",
 )
 """Requests of which 100,000 entries take a few milliseconds."""
 

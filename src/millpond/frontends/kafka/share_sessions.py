@@ -80,6 +80,11 @@ class ShareSessions:
         else:
             self._continue(name, epoch)
 
+    def is_open(self, name: MemberName, connection: object) -> bool:
+        """Whether the member's session is one that this connection opened."""
+        session = self._sessions.get(name)
+        return session is not None and session.connection is connection
+
     def close(self, name: MemberName) -> None:
         self._sessions.pop(name, None)
 

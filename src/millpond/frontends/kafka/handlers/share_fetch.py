@@ -37,6 +37,7 @@ from millpond.frontends.kafka.share_delivery import (
     member_name,
 )
 from millpond.frontends.kafka.share_sessions import FINAL_EPOCH, OPENING_EPOCH
+from millpond.frontends.kafka.turns import Turns
 from millpond.model.errors import MillpondError
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.quotas import CONSUMER_BYTE_RATE
@@ -62,6 +63,7 @@ class ShareFetch:
     pending: PendingAcks
     bytes_max: int
     throttle_time_ms: int = 0
+    turns: Turns = field(default_factory=Turns)
     acquired: dict[TopicPartition, list[QueueDelivery]] = field(default_factory=dict)
 
     @property
@@ -138,7 +140,9 @@ def _bytes_max(call: KafkaCall, request: wire.ShareFetchRequest) -> tuple[int, i
 
 async def _attach(call: KafkaCall, begun: ShareFetch) -> None:
     served = begun.served
-    wanted = [each for each in begun.partitions if served.check(each)]
+    wanted = [each async for each in begun.turns.over(begun.partitions) if served.check(each)]
+    if not call.services.share_sessions.is_open(begun.name, call.authentication):
+        return  # the connection was lost between two turns; nothing would release what is attached now
     try:
         without = await call.services.share_consumers.attach(begun.name, wanted)
     except MillpondError as error:
@@ -155,10 +159,10 @@ async def _respond(call: KafkaCall, begun: ShareFetch) -> wire.ShareFetchRespons
         parts[each] = await _with_records(call, begun, each, deliveries)
     codes = await begun.pending.results()
     is_first = begun.request.share_session_epoch == OPENING_EPOCH
-    for each in (*begun.partitions, *begun.acks):
+    async for each in begun.turns.over((*begun.partitions, *begun.acks)):
         if each not in parts and (is_first or each in begun.acks or each in begun.served.refused):
             parts[each] = wire.SharePartitionData(partition_index=each.partition)
-    for each, part in parts.items():
+    async for each, part in begun.turns.over(parts.items()):
         _complete(begun, each, part, codes.get(each, ErrorCode.NONE))
     return _response(call, begun, parts)
 
