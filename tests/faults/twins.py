@@ -223,7 +223,7 @@ TWINS = (
     ),
     Twin(
         "processes/test_share_chaos.py",
-        ("tests/cluster/test_share_moves.py",),
+        ("tests/cluster/test_share_groups.py",),
         mutant(
             "a broker that takes over does not know how often messages were delivered",
             "queues/partition_queue.py",
