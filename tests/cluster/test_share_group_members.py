@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.cluster.near import SECONDS_MAX, near_brokers
+from tests.cluster.over_postgres import cluster, until
 from tests.cluster.test_group_members import die, group_of, leave
 
 from millpond.groups import ShareHeartbeat
@@ -79,6 +80,19 @@ async def test_brokers_that_create_a_subscription_at_the_same_time_create_one(ne
         )
     )
     assert len(await near.brokers[0].queues.all()) == 20
+
+
+async def test_brokers_over_postgres_create_one_subscription(databases, tmp_path):
+    """There transactions of several brokers run at the same time, and a unique index decides."""
+    config = ShareGroupConfig(start="earliest")
+    async with cluster([databases.new_url()] * 2, tmp_path.as_uri()) as brokers:
+        topics = [await brokers[0].log.create_topic(f"t{number}", 1) for number in range(10)]
+        await until(lambda: all(brokers[1].log.topics.knows(topic.name) for topic in topics))
+        for number in range(10):
+            ensure = [each.queues.of_share_groups.ensure for each in brokers]
+            group = f"workers-{number}"
+            await asyncio.gather(ensure[0](group, topics, config), ensure[1](group, topics, config))
+        assert len(await brokers[0].queues.all()) == 100
 
 
 async def test_the_config_of_a_group_applies_on_every_broker(near):
