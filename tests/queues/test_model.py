@@ -97,24 +97,27 @@ class History(RuleBasedStateMachine):
             self.world.extend(token, 1_000 if what == "shorten" else 30_000)
         self.world.turn()
 
+    @precondition(lambda self: self.world.tokens)
     @rule(
-        name=CONSUMER,
-        is_own=st.sampled_from([True, True, False]),
-        back=st.integers(0, 6),
-        kinds=st.lists(st.sampled_from(list(AckType)), min_size=1, max_size=3),
-        more=st.integers(0, 2),
+        index=RECENT,
+        name=st.sampled_from([None, None, None, "anna"]),
+        kinds=st.lists(st.sampled_from(list(AckType)), min_size=1, max_size=2),
+        is_range=st.booleans(),
+        earlier=st.sampled_from([0, 0, 0, 1, 2]),
+        more=st.sampled_from([False, False, True]),
         renew_allowed=st.sampled_from([True, True, False]),
     )
-    def share_ack(self, name, is_own, back, kinds, more, renew_allowed):
-        """One type for each offset, or one for a range; then a range with one offset."""
-        own = self.world.first_lease(name) if is_own else None
-        first = max(self.world.log.end - back, 0) if own is None else own
-        last = first + (more if len(kinds) == 1 else len(kinds) - 1)
-        ranges = [AckRange(first, last, kinds)]
-        if more == 2:
+    def share_ack(self, index, name, kinds, is_range, earlier, more, renew_allowed):
+        """What a member says about a delivery and those around it: one type for a range, or one for each offset; then
+        perhaps a range with one more offset."""
+        token = self.world.token(index)
+        first = max(token.offset - earlier, 0)
+        last = token.offset if is_range else first + len(kinds) - 1
+        ranges = [AckRange(first, last, kinds[:1] if is_range else kinds)]
+        if more:
             ranges.append(AckRange(last + 1, last + 1, [AckType.ACCEPT]))
         assert not malformed(ranges, renews=True)
-        self.world.share_ack(name, ranges, renew_allowed=renew_allowed)
+        self.world.share_ack(name or token.consumer, ranges, renew_allowed=renew_allowed)
         self.world.turn(expire=False)
 
     @rule(outcome=OUTCOME)

@@ -198,9 +198,6 @@ class World:
             self.acked |= {offset for offset, kind in said if kind == AckType.ACCEPT}
             self.gaps |= {offset for offset, kind in said if kind == AckType.GAP}
 
-    def first_lease(self, name: str) -> int | None:
-        return min((o for o, lease in self.model.leases.items() if lease.member.name == name), default=None)
-
     def extend(self, token: Token, by_ms: int) -> None:
         arguments = (token.offset, token.epoch, token.number, self.now, by_ms)
         answer = self.machine.extend(*arguments)

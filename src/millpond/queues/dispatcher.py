@@ -382,7 +382,8 @@ class Dispatcher:
         messages, decided, discard = self._messages, self._unsaved.decided, self._deadlines.discard
         for offset in range(first, last + 1):
             if (message := messages[offset]).key is not None:
-                self._settle(message, ACKED)
+                if message.state is LEASED:  # it was revoked if an earlier one has just failed
+                    self._settle(message, ACKED)
                 continue
             message.state = SETTLING
             message.settle_reason = ACKED
@@ -424,10 +425,8 @@ class Dispatcher:
     def reject(self, offset: int, epoch: int, token: int, now: int, reason: str) -> AckResult:
         """Charge an attempt and treat it as the last one."""
         message = self._find_delivered(offset, epoch, token)
-        if isinstance(message, AckResult):
-            return message
-        if message.state is not LEASED:
-            return AckResult.STALE
+        if isinstance(message, AckResult) or message.state is not LEASED:
+            return message if isinstance(message, AckResult) else AckResult.STALE
         self.schedule.now = max(self.schedule.now, now)
         self._fail(message, None, reason, is_last=True)
         return OK

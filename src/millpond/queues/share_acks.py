@@ -106,7 +106,10 @@ def settle(dispatcher: Dispatcher, member: str, ranges: Sequence[AckRange], now:
             dispatcher.accept(max(start, each.first), each.last, consumer)
             continue
         for offset, kind in each.typed_from(start):
-            token = token_of(offset)
+            if (
+                token := token_of(offset)
+            ) == 0:  # it was revoked, because an earlier one of its key has just failed
+                continue
             match kind:
                 case AckType.ACCEPT:
                     dispatcher.ack(offset, epoch, token)
