@@ -1,6 +1,6 @@
 """The stage on which stories of share sessions are played. Connections and members have names.
 
-sessions [max=] [partitions=]
+sessions [max=] [partitions=] [all=]
 fetch MEMBER EPOCH [on=CONNECTION] [add=0,1] [forget=0] [acks]
 acknowledge MEMBER EPOCH        close MEMBER        lose CONNECTION
 """
@@ -32,7 +32,11 @@ class ShareSessionStage:
             return [f"{error.code.name}: {error}"]
 
     def do_sessions(self, _, options):
-        self.sessions = ShareSessions(int(options.get("max", 2_000)), int(options.get("partitions", 10_000)))
+        self.sessions = ShareSessions(
+            int(options.get("max", 2_000)),
+            int(options.get("partitions", 10_000)),
+            int(options.get("all", 500_000)),
+        )
         return ["none"]
 
     def do_fetch(self, flags, options):

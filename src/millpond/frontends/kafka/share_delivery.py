@@ -9,6 +9,7 @@ from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import KafkaError, code_of
 from millpond.frontends.kafka.leaders import Leaders
 from millpond.frontends.kafka.rights import READ_GROUP, READ_TOPIC
+from millpond.frontends.kafka.turns import Turns
 from millpond.model.errors import MillpondError, UnknownTopic
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import ErrorCode
@@ -19,6 +20,9 @@ from millpond.queues import AckRange, AckRefusal, MemberName, all_saved, malform
 MEMBER_ID_LENGTH_MAX: Final = 36
 RENEW_SINCE: Final = 2
 NO_LEADER: Final = -1
+RANGES_MAX: Final = 10_000
+"""Ranges that a request acknowledges in one partition. A partition has fewer messages in flight."""
+MALFORMED: Final = AckRange(-1, -1, ())
 REFUSALS: Final = {
     AckRefusal.MALFORMED: ErrorCode.INVALID_REQUEST,
     AckRefusal.NOT_ACQUIRED: ErrorCode.INVALID_RECORD_STATE,
@@ -50,15 +54,17 @@ def member_name(call: KafkaCall, group_id: str | None, member_id: str | None) ->
     return MemberName(group_id, member_id)
 
 
-def acknowledgements_of(topics: Iterable[AcknowledgingTopic]) -> Acknowledgements:
+async def acknowledgements_of(topics: Iterable[AcknowledgingTopic]) -> Acknowledgements:
     """A partition that is named twice is merged: librdkafka names it once to fetch and once to acknowledge."""
     found: Acknowledgements = {}
-    for topic_partition, part in _partitions(topics):
+    turns = Turns()
+    async for topic_partition, part in turns.over(_partitions(topics)):
         ranges = found.setdefault(topic_partition, [])
-        ranges += [
-            AckRange(each.first_offset, each.last_offset, each.acknowledge_types)
-            for each in part.acknowledgement_batches
-        ]
+        batches = part.acknowledgement_batches
+        if len(ranges) + len(batches) > RANGES_MAX:
+            ranges[:] = [MALFORMED]
+            continue
+        ranges += [AckRange(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
     return found
 
 
@@ -129,7 +135,7 @@ class PendingAcks:
         """Of the partitions with acknowledgements that have a result."""
         self._pending: dict[TopicPartition, asyncio.Future[None]] = {}
 
-    def apply(
+    async def apply(
         self,
         call: KafkaCall,
         name: MemberName,
@@ -139,7 +145,8 @@ class PendingAcks:
         is_renew_ack: bool,
     ) -> None:
         renews = is_renew_ack and call.version >= RENEW_SINCE
-        for topic_partition, ranges in acks.items():
+        turns = Turns()
+        async for topic_partition, ranges in turns.over(acks.items()):
             if not ranges:
                 continue
             if malformed(ranges, renews=renews):

@@ -22,6 +22,8 @@ SESSIONS_MAX: Final = 2_000
 """Share sessions of a broker; Kafka's `group.share.max.share.sessions`."""
 PARTITIONS_MAX: Final = 10_000
 """Partitions of a share session."""
+ALL_PARTITIONS_MAX: Final = 500_000
+"""Partitions of all share sessions of a broker together, which bounds their memory."""
 
 
 @dataclass(slots=True)
@@ -34,9 +36,15 @@ class ShareSession:
 
 
 class ShareSessions:
-    def __init__(self, sessions_max: int = SESSIONS_MAX, partitions_max: int = PARTITIONS_MAX) -> None:
+    def __init__(
+        self,
+        sessions_max: int = SESSIONS_MAX,
+        partitions_max: int = PARTITIONS_MAX,
+        all_partitions_max: int = ALL_PARTITIONS_MAX,
+    ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
+        self._all_partitions_max = all_partitions_max
         self._sessions: dict[MemberName, ShareSession] = {}
         self._lost: WeakSet[object] = WeakSet()
         """Lost connections: a request of theirs may still be running."""
@@ -68,6 +76,11 @@ class ShareSessions:
         if len(partitions) > self._partitions_max:
             message = f"a share session has at most {self._partitions_max} partitions"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        if len(partitions) > len(session.partitions):
+            others = sum(len(each.partitions) for each in self._sessions.values() if each is not session)
+            if others + len(partitions) > self._all_partitions_max:
+                message = f"share sessions have at most {self._all_partitions_max} partitions together"
+                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, message)
         session.partitions = partitions
         return list(partitions)
 

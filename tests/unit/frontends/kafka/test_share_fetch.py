@@ -18,6 +18,7 @@ from tests.unit.frontends.kafka.sharing import (
 )
 
 from millpond.frontends.kafka.share_batches import SMALL_BYTES
+from millpond.frontends.kafka.share_delivery import RANGES_MAX
 from millpond.model.group_configs import GroupConfig
 from millpond.model.ids import TopicPartition
 from millpond.model.share_groups import ShareGroupConfig
@@ -384,3 +385,12 @@ async def test_messages_of_a_key_follow_each_other(sharing, configure):
     member = await sharing.member()
     assert sorted(await member.take()) == [0, 2]
     assert sorted(await member.take([ack(0)])) == [1]
+
+
+async def test_too_many_ranges_of_a_partition_are_refused(sharing):
+    await sharing.interface.fill(count=1)
+    member = await sharing.member()
+    await member.take()
+    acks = [ack(offset) for offset in range(RANGES_MAX + 1)]
+    assert await member.acknowledge({0: acks, 1: []}) == {0: INVALID_REQUEST, 1: NONE}
+    assert await member.acknowledge([ack(0)]) == {0: NONE}

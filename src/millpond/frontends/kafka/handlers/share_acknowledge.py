@@ -32,11 +32,12 @@ async def share_acknowledge(
     try:
         name = member_name(call, request.group_id, request.member_id)
         await call.ensure_known(READ_TOPIC, ids=(topic.topic_id for topic in request.topics))
+        acks = await acknowledgements_of(request.topics)
         call.services.share_sessions.acknowledge(name, request.share_session_epoch)
     except REFUSALS as error:
         return _refused(error)
-    served, pending, acks = ServedPartitions(call), PendingAcks(), acknowledgements_of(request.topics)
-    pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
+    served, pending = ServedPartitions(call), PendingAcks()
+    await pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
     if request.share_session_epoch == FINAL_EPOCH:
         end_session(call, name)
     return _respond(call, name, acks, served, pending)

@@ -92,7 +92,7 @@ async def _begin(call: KafkaCall, request: wire.ShareFetchRequest) -> ShareFetch
     name = member_name(call, request.group_id, request.member_id)
     _check_renewal(request)
     await call.ensure_known(READ_TOPIC, ids=(topic.topic_id for topic in request.topics))
-    acks = acknowledgements_of(request.topics)
+    acks = await acknowledgements_of(request.topics)
     forgotten = [
         TopicPartition(TopicId(topic.topic_id), number)
         for topic in request.forgotten_topics_data
@@ -109,7 +109,7 @@ async def _begin(call: KafkaCall, request: wire.ShareFetchRequest) -> ShareFetch
     served, consumers = ServedPartitions(call), call.services.share_consumers
     begun = ShareFetch(name, request, partitions, acks, served, PendingAcks(), 0)
     begun.bytes_max, begun.throttle_time_ms = _bytes_max(call, request)
-    begun.pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
+    await begun.pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
     consumers.pause(name, forgotten)
     if request.share_session_epoch == FINAL_EPOCH:
         end_session(call, name)
