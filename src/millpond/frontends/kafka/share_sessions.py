@@ -46,6 +46,8 @@ class ShareSessions:
         self._partitions_max = partitions_max
         self._all_partitions_max = all_partitions_max
         self._sessions: dict[MemberName, ShareSession] = {}
+        self._partitions = 0
+        """Of all sessions."""
         self._lost: WeakSet[object] = WeakSet()
         """Lost connections: a request of theirs may still be running."""
 
@@ -70,17 +72,18 @@ class ShareSessions:
             session = self._open(name, connection, acknowledges=acknowledges)
         else:
             session = self._continue(name, epoch)
+        partitions = dict(session.partitions)
         for each in forgotten:
-            session.partitions.pop(each, None)
-        partitions = session.partitions | dict.fromkeys(added)
+            partitions.pop(each, None)
+        partitions |= dict.fromkeys(added)
         if len(partitions) > self._partitions_max:
             message = f"a share session has at most {self._partitions_max} partitions"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        if len(partitions) > len(session.partitions):
-            others = sum(len(each.partitions) for each in self._sessions.values() if each is not session)
-            if others + len(partitions) > self._all_partitions_max:
-                message = f"share sessions have at most {self._all_partitions_max} partitions together"
-                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, message)
+        more = len(partitions) - len(session.partitions)
+        if more > 0 and self._partitions + more > self._all_partitions_max:
+            message = f"share sessions have at most {self._all_partitions_max} partitions together"
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, message)
+        self._partitions += more
         session.partitions = partitions
         return list(partitions)
 
@@ -99,14 +102,16 @@ class ShareSessions:
         return session is not None and session.connection is connection
 
     def close(self, name: MemberName) -> None:
-        self._sessions.pop(name, None)
+        session = self._sessions.pop(name, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
 
     def close_all_of(self, connection: object) -> list[MemberName]:
         """Close the sessions that a connection opened, which is lost. Returns their members."""
         self._lost.add(connection)
         names = [name for name, session in self._sessions.items() if session.connection is connection]
         for name in names:
-            del self._sessions[name]
+            self.close(name)
         return names
 
     def _open(self, name: MemberName, connection: object, *, acknowledges: bool) -> ShareSession:
@@ -117,6 +122,7 @@ class ShareSessions:
         if name not in self._sessions and len(self._sessions) >= self._sessions_max:
             message = f"the broker has {self._sessions_max} share sessions"
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, message)
+        self.close(name)
         session = self._sessions[name] = ShareSession(connection)
         return session
 
