@@ -46,13 +46,13 @@ class ShareGroup:
     """`state` is its data; other classes may read it and must not change it."""
 
     def __init__(self, group_id: str, limits: GroupLimits, state: ShareGroupState | None = None) -> None:
-        self.state = state or ShareGroupState(group_id)
+        self.state = state or ShareGroupState(group_id, limits)
         self._limits = limits
 
     @classmethod
     def restored(cls, group_id: str, limits: GroupLimits, stored: StoredGroup, now_ms: int) -> "ShareGroup":
         """The group as another coordinator stored it. The sessions of its members start again."""
-        state = ShareGroupState.restored(group_id, stored)
+        state = ShareGroupState.restored(group_id, limits, stored)
         for member_id in state.members:
             state.sessions.set(member_id, now_ms + state.session_timeout_ms)
         return cls(group_id, limits, state)
@@ -117,7 +117,7 @@ class ShareGroup:
             return self._leave(request, config)
         before = self._joining(request) if request.member_epoch == JOIN_EPOCH else self._current(request)
         self.state.session_timeout_ms = config.session_timeout_ms
-        member = self._advance(before, _described(before, request), topics)
+        member = self._advance(before, _described(before, request), topics, now_ms)
         self.state.sessions.set(member.member_id, now_ms + config.session_timeout_ms)
         needs_assignment = _needs_assignment(request, before, member)
         return ShareHeartbeatResponse(
@@ -175,7 +175,7 @@ class ShareGroup:
             )
         return member
 
-    def _advance(self, before: ShareMember, member: ShareMember, topics: Topics) -> ShareMember:
+    def _advance(self, before: ShareMember, member: ShareMember, topics: Topics, now_ms: int) -> ShareMember:
         """Update the member, then the target if the group has changed, and give the member what its target has."""
         state = self.state
         state.put(member)
@@ -183,8 +183,8 @@ class ShareGroup:
         # A new member had no topics before.
         if topics_changed or before.topic_names != member.topic_names:
             state.epoch += 1
-        if state.epoch > state.target_epoch:
-            state.assign()
+        if state.epoch > state.target_epoch and state.may_assign(now_ms):
+            state.assign(now_ms)
         if member.epoch != state.target_epoch:
             target = state.target(member.member_id)
             member = replace(member, epoch=state.target_epoch, previous_epoch=member.epoch, assigned=target)

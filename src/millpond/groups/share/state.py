@@ -4,11 +4,12 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from millpond.groups.consumer.assignors import AssignableMember
 from millpond.groups.consumer.messages import GroupChanges, StoredGroup, Topics
 from millpond.groups.deadlines import NamedDeadlines
+from millpond.groups.limits import GroupLimits
 from millpond.groups.share.assignor import assign_simple
 from millpond.groups.share.members import NO_PARTITIONS, ShareMember
 from millpond.groups.share.messages import SHARE, ShareGroupPhase
@@ -30,10 +31,12 @@ class ShareGroupState:
     again. `partitions` has the number of partitions of each subscribed topic that exists, as of the last `update`.
     `sessions` end when a member is silent."""
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, limits: GroupLimits) -> None:
         self.group_id = group_id
         self.epoch = 0
         self.target_epoch = 0
+        self.assigned_at_ms: int | None = None
+        """When this coordinator has computed the target."""
         self.session_timeout_ms = ShareGroupConfig().session_timeout_ms
         self.is_dead = False
         self.members: dict[str, ShareMember] = {}
@@ -42,7 +45,10 @@ class ShareGroupState:
         self.fingerprint = ""
         """Differs for different `partitions`. Stored in their place."""
         self.sessions = NamedDeadlines()
+        self._limits = limits
         self._names: Counter[str] = Counter()
+        self._topic_ids: dict[str, frozenset[TopicId]] = {}
+        """The existing topics of members, by member id, as of the last `update`."""
         self._topics: Topics | None = None
         """The argument of the last `update`."""
         self._names_changed = True
@@ -51,9 +57,9 @@ class ShareGroupState:
         self._stored_epoch = 0
 
     @classmethod
-    def restored(cls, group_id: str, stored: StoredGroup) -> "ShareGroupState":
+    def restored(cls, group_id: str, limits: GroupLimits, stored: StoredGroup) -> "ShareGroupState":
         header = decode_header(stored.state)
-        state = cls(group_id)
+        state = cls(group_id, limits)
         state.epoch, state.target_epoch = stored.epoch, header.target_epoch
         state.session_timeout_ms, state.fingerprint = header.session_timeout_ms, header.topics
         for member_id, text in stored.members.items():
@@ -93,14 +99,18 @@ class ShareGroupState:
         if former == member:
             return
         self.members[member.member_id] = member
+        self._unstored.add(member.member_id)
+        if former is not None and former.topic_names == member.topic_names:
+            return
         self._count(member.topic_names, 1)
         self._count(former.topic_names if former is not None else (), -1)
-        self._unstored.add(member.member_id)
+        self._topic_ids.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
         member = self.members.pop(member_id)
         self._count(member.topic_names, -1)
         self.targets.pop(member_id, None)
+        self._topic_ids.pop(member_id, None)
         self.sessions.clear(member_id)
         self._unstored.add(member_id)
 
@@ -108,18 +118,27 @@ class ShareGroupState:
         """Returns whether other topics are subscribed to than before, or one of them has more partitions."""
         if topics is self._topics and not self._names_changed:
             return False
+        if topics is not self._topics:
+            self._topic_ids.clear()
         self._topics, self._names_changed = topics, False
-        found = map(topics.find, self._names)
+        found = map(topics.find, _common(self._names, topics))
         self.partitions = {each.topic_id: each.partitions for each in found if each is not None}
         former, self.fingerprint = self.fingerprint, fingerprint_of(self.partitions)
         return self.fingerprint != former
 
-    def assign(self) -> None:
+    def may_assign(self, now_ms: int) -> bool:
+        """A large group waits, so that members that join together need one target. A heartbeat after that computes
+        it."""
+        limits, last_ms = self._limits, self.assigned_at_ms
+        if last_ms is None or now_ms - last_ms >= limits.target_every_ms:
+            return True
+        return len(self.members) * sum(self.partitions.values()) <= limits.instant_target_size_max
+
+    def assign(self, now_ms: int) -> None:
         """Compute the target of the current epoch."""
+        self.assigned_at_ms = now_ms
         members = [
-            AssignableMember(
-                each.member_id, None, self._topic_ids(each.topic_names), self.target(each.member_id)
-            )
+            AssignableMember(each.member_id, None, self._topics_of(each), self.target(each.member_id))
             for each in self.members.values()
         ]
         for member_id, target in assign_simple(members, self.partitions).items():
@@ -151,11 +170,15 @@ class ShareGroupState:
             member = self.members.get(member_id)
             yield member_id, encode_member(member, self.target(member_id)) if member is not None else None
 
-    def _topic_ids(self, names: Iterable[str]) -> frozenset[TopicId]:
-        """Of those that exist, as of the last `update`."""
-        topics = self._topics
-        found = (topics.find(name) for name in names) if topics is not None else ()
-        return frozenset(each.topic_id for each in found if each is not None)
+    def _topics_of(self, member: ShareMember) -> frozenset[TopicId]:
+        """Those that exist, as of the last `update`."""
+        known = self._topic_ids.get(member.member_id)
+        if known is None:
+            topics = self._topics
+            found = map(topics.find, member.topic_names) if topics is not None else ()
+            known = frozenset(each.topic_id for each in found if each is not None)
+            self._topic_ids[member.member_id] = known
+        return known
 
     def _count(self, names: Iterable[str], step: int) -> None:
         for name in names:
@@ -164,3 +187,9 @@ class ShareGroupState:
             if not self._names[name]:
                 del self._names[name]
             self._names_changed = self._names_changed or had != (name in self._names)
+
+
+def _common(names: Mapping[str, int], topics: Topics) -> list[str]:
+    """Those of the names that are names of topics. Members may subscribe to very many topics that do not exist."""
+    existing = topics.names()
+    return [name for name in existing if name in names]

@@ -80,6 +80,10 @@ GROUP = (
 )
 
 STATE = (
+    _state("large groups wait for ever", "now_ms - last_ms >= limits.target_every_ms", "False"),
+    _state("large groups do not wait", "<= limits.instant_target_size_max", ">= 0"),
+    _state("members keep the topics that they had", "self._topic_ids.pop(member.member_id, None)"),
+    _state("topics that are new are not read", "            self._topic_ids.clear()", "            pass"),
     _state("the target of a former member stays", "self.targets.pop(member_id, None)"),
     _state("the session of a former member goes on", "self.sessions.clear(member_id)"),
     _state(

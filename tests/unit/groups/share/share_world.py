@@ -24,7 +24,8 @@ from millpond.model.ids import TopicPartition
 from millpond.testing import SimulatedClock
 
 GROUP = "workers"
-LIMITS = GroupLimits(share_members_max=4)
+LIMITS = GroupLimits(share_members_max=4, instant_target_size_max=12)
+"""Targets of three members with four partitions are instant, of larger groups not."""
 NAMES = ("a", "b", "c", "d", "e")
 
 
