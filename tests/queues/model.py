@@ -311,7 +311,9 @@ class Model:
         self, name: str, ranges: Sequence[AckRange], *, renew_allowed: bool
     ) -> AckRefusal | None:
         """Why a member may not say this about these offsets. What is below the start counts no more."""
-        start = next(offset for offset in count(self.log_start) if offset not in self.row.settled)
+        being_stored = self.batch.settled if self.batch is not None else {}
+        known = self.row.settled - being_stored.keys()  # what is stored may not be known yet
+        start = next(offset for offset in count(self.log_start) if offset not in known)
         for first, last, types in ranges:
             offsets = [offset for offset in range(first, last + 1) if offset >= start]
             if offsets and last >= self.seen:

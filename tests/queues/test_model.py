@@ -101,7 +101,7 @@ class History(RuleBasedStateMachine):
     @rule(
         index=RECENT,
         name=st.sampled_from([None, None, None, "anna"]),
-        kinds=st.lists(st.sampled_from(list(AckType)), min_size=1, max_size=2),
+        kinds=st.lists(st.sampled_from([*AckType, AckType.ACCEPT]), min_size=1, max_size=3),
         is_range=st.booleans(),
         earlier=st.sampled_from([0, 0, 0, 1, 2]),
         more=st.sampled_from([False, False, True]),

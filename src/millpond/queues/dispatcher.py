@@ -113,7 +113,7 @@ class Dispatcher:
     @property
     def start(self) -> int:
         """Everything before is settled, or gone from the log."""
-        return max(self.settled.floor, self._log_start)
+        return self.settled.next_open(self._log_start)
 
     # -- consumers --------------------------------------------------------------------------------------------
 
