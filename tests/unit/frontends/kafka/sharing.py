@@ -1,6 +1,8 @@
 """A member of a share group over the wire, and the group's subscription without its group."""
 
-from tests.unit.frontends.kafka.wire import Client
+import asyncio
+
+from tests.unit.frontends.kafka.wire import ANSWER_SECONDS_MAX, Client
 
 from millpond.catalog import subscriptions as catalog
 from millpond.model.share_groups import subscription_name
@@ -108,6 +110,10 @@ class Member:
 
     async def until(self, acks=(), **fields):
         """Fetch until partition 0 has messages."""
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            return await self._until(acks, fields)
+
+    async def _until(self, acks, fields):
         while True:
             found = await self.fetch(acks, **{"max_wait_ms": 10_000, **fields})
             if 0 in found and (found[0].messages or found[0].error or found[0].ack_error):
