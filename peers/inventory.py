@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peers import kafka, minio, nats, programs
+from peers import connect, kafka, minio, nats, programs
 from peers.home import home
 
 
@@ -44,6 +44,8 @@ PEERS = {
             lambda: kafka.jars(kafka.OLDER_CLIENT),
             f"kafka-{kafka.OLDER_CLIENT}",
         ),
+        Peer("connect", connect.VERSION, ("java", "mvn"), connect.jars, f"connect-{connect.VERSION}"),
+        Peer("debezium", connect.DEBEZIUM, ("java", "mvn"), connect.debezium, f"debezium-{connect.DEBEZIUM}"),
         Peer("spark", programs.PYSPARK, ("java", "mvn"), programs.spark, f"pyspark-{programs.PYSPARK}"),
         Peer("kafkajs", programs.KAFKAJS, ("node", "npm"), programs.kafkajs, f"kafkajs-{programs.KAFKAJS}-*"),
         Peer(
