@@ -73,6 +73,15 @@ PEERS = {
             f"prometheus-{programs.PROMETHEUS}",
             "prometheus",
         ),
+        Peer("faststream", programs.FASTSTREAM, (), programs.faststream, f"faststream-{programs.FASTSTREAM}"),
+        Peer(
+            "quixstreams",
+            programs.QUIX_STREAMS,
+            (),
+            programs.quix_streams,
+            f"quixstreams-{programs.QUIX_STREAMS}",
+        ),
+        Peer("faust", programs.FAUST, (), programs.faust, f"faust-{programs.FAUST}"),
         Peer("nats", nats.VERSION, (), nats.binary, f"nats-{nats.VERSION}-{nats.CLIENT}"),
         Peer("minio", minio.VERSION, ("go",), minio.binary, f"minio-{minio.VERSION}", "minio"),
     )

@@ -29,6 +29,10 @@ VERSIONS = {
     "Kafka Streams": kafka.VERSION,
     "Kafka Connect": connect.VERSION,
     "Debezium (PostgreSQL)": connect.DEBEZIUM,
+    "FastStream": programs.FASTSTREAM,
+    "Quix Streams": programs.QUIX_STREAMS,
+    "Faust (faust-streaming)": programs.FAUST,
+    "MirrorMaker 2": connect.VERSION,
 }
 HEARTBEAT_MS = 500
 """Of members of the consumer protocol, which learn it from the broker."""
