@@ -30,7 +30,7 @@ STOP_SECONDS_MAX = 30
 @contextmanager
 def running(settings: Mapping[str, str] | None = None) -> Iterator[str]:
     """The address of an empty database on a server that lives as long as the `with` block."""
-    initdb, postgres = _program("initdb"), _program("postgres")
+    initdb, postgres = programs()
     owner = _owner()
     with tempfile.TemporaryDirectory(prefix="millpond-pg-", ignore_cleanup_errors=True) as root:
         folder, port = Path(root), free_port()
@@ -59,6 +59,11 @@ def parts(address: str) -> tuple[str, int, str, str]:
     assert split.port is not None
     assert split.username is not None
     return split.hostname, split.port, split.username, split.path.lstrip("/")
+
+
+def programs() -> tuple[str, str]:
+    """initdb and postgres."""
+    return _program("initdb"), _program("postgres")
 
 
 def _initialize(command: list[str], as_owner: Mapping[str, Any]) -> None:
