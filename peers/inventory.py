@@ -73,6 +73,13 @@ PEERS = {
             f"prometheus-{programs.PROMETHEUS}",
             "prometheus",
         ),
+        Peer(
+            "flink",
+            programs.FLINK,
+            ("java", "javac", "mvn"),
+            programs.flink,
+            f"flink-{programs.FLINK}-{programs.FLINK_KAFKA}",
+        ),
         Peer("faststream", programs.FASTSTREAM, (), programs.faststream, f"faststream-{programs.FASTSTREAM}"),
         Peer(
             "quixstreams",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from peers import connect, kafka, registries
-from peers.home import ROOT, SOURCES, Unavailable, installed, program
+from peers.home import ROOT, SOURCES, Unavailable, installed, program, run
 
 RUN_SECONDS_MAX = 180
 PYSPARK = "4.2.0"
@@ -26,6 +26,18 @@ FRANZ_GO = "1.22.2"
 FASTSTREAM = "0.7.8"
 QUIX_STREAMS = "3.28.1"
 FAUST = "0.15.3"
+FLINK = "2.2.1"
+FLINK_KAFKA = "5.0.0-2.2"
+FLINK_HEAP = "512m"
+OPENED_TO_FLINK = (
+    "java.lang",
+    "java.util",
+    "java.util.concurrent",
+    "java.lang.invoke",
+    "java.net",
+    "java.time",
+)
+"""Packages that Flink's serializers look into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +170,24 @@ def _framework(purpose: str, folder: str, package: str, script: str) -> Program:
     """A script of ours in a virtual environment of its own."""
     place = installed(folder, lambda part: registries.pip(purpose, part, package))
     return Program([str(place / "bin" / "python"), str(SOURCES / "frameworks" / script)])
+
+
+def flink() -> Program:
+    """A job on Flink's Kafka connector. It is compiled before: a job's classes must be on the classpath."""
+    purpose = "Flink's Kafka connector"
+    program("java", purpose)
+    versions = {"flink_version": FLINK, "connector_version": FLINK_KAFKA}
+    lib = installed(
+        f"flink-{FLINK}-{FLINK_KAFKA}", lambda part: registries.maven(purpose, part, "flink", **versions)
+    )
+    javac = [program("javac", purpose), "-nowarn", "-cp", f"{lib}/*", SOURCES / "flink" / "Copy.java", "-d"]
+    classes = installed(
+        f"flink-job-{FLINK}-{_fingerprint('flink')}", lambda part: run(purpose, [*javac, part])
+    )
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED_TO_FLINK]
+    classpath = f"{SOURCES / 'maven'}:{classes}:{lib}/*"
+    memory = (f"-Xmx{FLINK_HEAP}", *kafka.QUICK_START)
+    return Program([program("java", purpose), *memory, *opened, "-cp", classpath, "Copy"])
 
 
 def translate() -> Program:

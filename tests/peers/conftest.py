@@ -32,6 +32,7 @@ VERSIONS = {
     "FastStream": programs.FASTSTREAM,
     "Quix Streams": programs.QUIX_STREAMS,
     "Faust (faust-streaming)": programs.FAUST,
+    "Flink's Kafka connector": f"{programs.FLINK_KAFKA} (Flink {programs.FLINK})",
     "MirrorMaker 2": connect.VERSION,
 }
 HEARTBEAT_MS = 500
