@@ -19,7 +19,13 @@ CLIENT = "Kafka Connect"
 LINES = 10_000
 KILLS = 2
 ZOMBIE_LINES = 6_000
-BATCH = 20
+SOURCE = {
+    "connector.class": FILE_SOURCE,
+    "batch.size": "20",
+    "producer.override.transaction.timeout.ms": "10000",
+}
+"""A batch is a transaction. A worker that starts waits for the open transactions of one that was killed to time out, in
+Kafka, too; the default is 60 s."""
 SINK = {
     "connector.class": FILE_SINK,
     "consumer.override.isolation.level": "read_committed",
@@ -43,10 +49,9 @@ def start(bootstrap: str, prefix: str, tmp_path: Path) -> Iterator[Start]:
 
 
 def read_file(worker: Worker, file: Path, topic: str) -> None:
-    """A small batch is a transaction, so there are many."""
     worker.configure(
-        "source",
-        {"connector.class": FILE_SOURCE, "file": str(file), "topic": topic, "batch.size": str(BATCH)},
+        f"{topic}-source",
+        {**SOURCE, "file": str(file), "topic": topic},
     )
 
 
@@ -77,20 +82,20 @@ def test_kills(start, bootstrap, prefix, tmp_path, counted):
     lines = append(source, *numbered(0, LINES))
     worker = start()
     read_file(worker, source, prefix)
-    write_file(worker, "sink", prefix, sink)
+    write_file(worker, f"{prefix}-sink", prefix, sink)
     for kill in range(1, KILLS + 1):
         eventually(lambda part=kill: end(bootstrap, prefix) > LINES * part // (KILLS + 1))
         worker.kill()
         assert end(bootstrap, prefix) < LINES
         worker.start()
-        worker.wait_for("source", "RUNNING")
+        worker.wait_for(f"{prefix}-source", "RUNNING")
     lines += append(source, "the end")  # the connector emits the rest of its buffer when more arrives
     delivered = wait_for_line(sink, "the end")
     assert values(bootstrap, prefix) == lines
     assert list(dict.fromkeys(delivered)) == lines  # a sink to a file is at least once
-    write_file(worker, "copy", prefix, copy)
+    write_file(worker, f"{prefix}-copy", prefix, copy)
     assert wait_for_line(copy, "the end") == lines
-    assert worker.offsets("source")[0]["offset"] == {"position": source.stat().st_size}
+    assert worker.offsets(f"{prefix}-source")[0]["offset"] == {"position": source.stat().st_size}
     repeats = len(delivered) - len(lines)
     counted(
         f"{len(lines):,} lines, {KILLS} kills: each once and in order in the topic, and in a file that a sink wrote; "
@@ -108,7 +113,7 @@ def test_zombie(start, bootstrap, prefix, tmp_path, counted):
     os.kill(first.pid, signal.SIGSTOP)
     try:
         second = start("second")
-        second.wait(lambda: _runs_on(second, "source", second), "the task did not move")
+        second.wait(lambda: _runs_on(second, f"{prefix}-source"), "the task did not move")
         lines += append(source, "the end")
         eventually(lambda: "the end" in values(bootstrap, prefix)[-1:])
     finally:
@@ -121,8 +126,8 @@ def test_zombie(start, bootstrap, prefix, tmp_path, counted):
     counted(f"{len(lines):,} lines, one worker stopped and continued: each line once and in order")
 
 
-def _runs_on(asked: Worker, connector: str, worker: Worker) -> bool:
-    tasks = asked.get(f"/connectors/{connector}/status")["tasks"]
+def _runs_on(worker: Worker, connector: str) -> bool:
+    tasks = worker.get(f"/connectors/{connector}/status")["tasks"]
     return [(task["state"], task["worker_id"]) for task in tasks] == [("RUNNING", worker.worker_id)]
 
 
@@ -146,34 +151,34 @@ def test_pause_and_reset(start, bootstrap, prefix, tmp_path, counted):
     lines = append(source, "one", "two")
     worker = start()
     read_file(worker, source, prefix)
-    write_file(worker, "sink", prefix, sink)
+    write_file(worker, f"{prefix}-sink", prefix, sink)
     assert wait_for_line(sink, "two") == lines
-    worker.change("source", "pause", "PAUSED")
+    worker.change(f"{prefix}-source", "pause", "PAUSED")
     lines += append(source, "three")
-    worker.change("source", "stop", "STOPPED")
+    worker.change(f"{prefix}-source", "stop", "STOPPED")
     assert values(bootstrap, prefix) == ["one", "two"]
-    worker.change("source", "resume", "RUNNING")
+    worker.change(f"{prefix}-source", "resume", "RUNNING")
     assert wait_for_line(sink, "three") == lines
 
-    worker.change("source", "stop", "STOPPED")
+    worker.change(f"{prefix}-source", "stop", "STOPPED")
     place = {"filename": str(source)}
     altered = [{"partition": place, "offset": {"position": len("one\n")}}]
-    worker.request("PATCH", "/connectors/source/offsets", {"offsets": altered})
-    assert worker.offsets("source") == altered
-    worker.change("source", "resume", "RUNNING")
+    worker.request("PATCH", f"/connectors/{prefix}-source/offsets", {"offsets": altered})
+    assert worker.offsets(f"{prefix}-source") == altered
+    worker.change(f"{prefix}-source", "resume", "RUNNING")
     eventually(lambda: values(bootstrap, prefix) == [*lines, "two", "three"])
-    worker.change("source", "stop", "STOPPED")
-    worker.request("DELETE", "/connectors/source/offsets")
-    assert worker.get("/connectors/source/offsets")["offsets"] == []
-    worker.change("source", "resume", "RUNNING")
+    worker.change(f"{prefix}-source", "stop", "STOPPED")
+    worker.request("DELETE", f"/connectors/{prefix}-source/offsets")
+    assert worker.get(f"/connectors/{prefix}-source/offsets")["offsets"] == []
+    worker.change(f"{prefix}-source", "resume", "RUNNING")
     eventually(lambda: values(bootstrap, prefix) == [*lines, "two", "three", *lines])
 
     eventually(lambda: len(sink.read_text().splitlines()) == 8)
-    worker.change("sink", "stop", "STOPPED")
-    position = worker.offsets("sink")[0]
+    worker.change(f"{prefix}-sink", "stop", "STOPPED")
+    position = worker.offsets(f"{prefix}-sink")[0]
     assert position["partition"] == {"kafka_topic": prefix, "kafka_partition": 0}
-    worker.request("DELETE", "/connectors/sink/offsets")
-    worker.change("sink", "resume", "RUNNING")
+    worker.request("DELETE", f"/connectors/{prefix}-sink/offsets")
+    worker.change(f"{prefix}-sink", "resume", "RUNNING")
     eventually(lambda: len(sink.read_text().splitlines()) == 16)
     assert sink.read_text().splitlines() == 2 * [*lines, "two", "three", *lines]
     counted("3 lines, altered to 2 of them, and reset: 8 in the topic; the sink reset: 16 in the file")
