@@ -41,8 +41,10 @@ def running(settings: Mapping[str, str] | None = None) -> Iterator[str]:
         _initialize([initdb, "--pgdata", str(data), "--auth=trust", f"--username={USER}"], as_owner)
         command = [postgres, "-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", str(folder)]
         command += [part for key, value in (settings or {}).items() for part in ("-c", f"{key}={value}")]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(command, start_new_session=True, **quiet, **as_owner) as server:
+        nowhere = subprocess.DEVNULL
+        with subprocess.Popen(
+            command, stdout=nowhere, stderr=nowhere, start_new_session=True, **as_owner
+        ) as server:
             try:
                 address = f"postgresql://{USER}@127.0.0.1:{port}/postgres"
                 _wait(address)
