@@ -57,12 +57,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(_: argparse.Namespace) -> int:
-    print(f"{'peer':<10} {'version':<10} {'installed':<10} needs")
+    print(f"{'peer':<11} {'version':<10} {'installed':<10} needs")
     for peer in PEERS.values():
         missing = peer.missing()
         needs = ", ".join(f"{each} (missing)" if each in missing else each for each in peer.needs) or "-"
         version = peer.version if len(peer.version) <= 10 else peer.version[:9] + "…"
-        print(f"{peer.name:<10} {version:<10} {'yes' if peer.place() else 'no':<10} {needs}")
+        print(f"{peer.name:<11} {version:<10} {'yes' if peer.place() else 'no':<10} {needs}")
     return 0
 
 

@@ -18,13 +18,15 @@ WORDS = {"passed": "yes", "failed": "no", "skipped": "not tried"}
 @dataclass(frozen=True, slots=True, order=True)
 class Outcome:
     """One capability of one client, tested on one broker. `outcome` is pytest's word; `reason` explains a
-    failure or a skip."""
+    failure or a skip; `counts` says how much was checked, on `date`."""
 
     client: str
     version: str
     capability: str
     outcome: str
     reason: str = ""
+    counts: str = ""
+    date: str = ""
 
 
 def results_file() -> Path:
@@ -64,9 +66,20 @@ def _lines(results: Iterable[Outcome]) -> Iterator[str]:
     yield "What real clients were seen to do with a Millpond broker, each line by a test in `tests/peers`."
     ordered = sorted(results, key=lambda each: (each.client.lower(), each.version))
     for (client, version), group in groupby(ordered, lambda each: (each.client, each.version)):
-        yield from ("", f"## {client} {version}".rstrip(), "", "| capability | works |", "|---|---|")
-        for each in group:
+        yield from ("", f"## {client} {version}".rstrip(), "")
+        yield from _table(list(group))
+
+
+def _table(rows: list[Outcome]) -> Iterator[str]:
+    """The counts and the date have columns if a row has counts."""
+    if not any(each.counts for each in rows):
+        yield from ("| capability | works |", "|---|---|")
+        for each in rows:
             yield f"| {each.capability} | {_verdict(each)} |"
+        return
+    yield from ("| capability | works | counts | date |", "|---|---|---|---|")
+    for each in rows:
+        yield f"| {each.capability} | {_verdict(each)} | {each.counts} | {each.date} |"
 
 
 def _verdict(each: Outcome) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peers import kafka, minio, nats, programs
+from peers import connect, kafka, minio, nats, programs
 from peers.home import home
 
 
@@ -44,6 +44,8 @@ PEERS = {
             lambda: kafka.jars(kafka.OLDER_CLIENT),
             f"kafka-{kafka.OLDER_CLIENT}",
         ),
+        Peer("connect", connect.VERSION, ("java", "mvn"), connect.jars, f"connect-{connect.VERSION}"),
+        Peer("debezium", connect.DEBEZIUM, ("java", "mvn"), connect.debezium, f"debezium-{connect.DEBEZIUM}"),
         Peer("spark", programs.PYSPARK, ("java", "mvn"), programs.spark, f"pyspark-{programs.PYSPARK}"),
         Peer("kafkajs", programs.KAFKAJS, ("node", "npm"), programs.kafkajs, f"kafkajs-{programs.KAFKAJS}-*"),
         Peer(
@@ -71,6 +73,22 @@ PEERS = {
             f"prometheus-{programs.PROMETHEUS}",
             "prometheus",
         ),
+        Peer(
+            "flink",
+            programs.FLINK,
+            ("java", "javac", "mvn"),
+            programs.flink,
+            f"flink-{programs.FLINK}-{programs.FLINK_KAFKA}",
+        ),
+        Peer("faststream", programs.FASTSTREAM, (), programs.faststream, f"faststream-{programs.FASTSTREAM}"),
+        Peer(
+            "quixstreams",
+            programs.QUIX_STREAMS,
+            (),
+            programs.quix_streams,
+            f"quixstreams-{programs.QUIX_STREAMS}",
+        ),
+        Peer("faust", programs.FAUST, (), programs.faust, f"faust-{programs.FAUST}"),
         Peer("nats", nats.VERSION, (), nats.binary, f"nats-{nats.VERSION}-{nats.CLIENT}"),
         Peer("minio", minio.VERSION, ("go",), minio.binary, f"minio-{minio.VERSION}", "minio"),
     )

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from peers import kafka, registries
-from peers.home import ROOT, SOURCES, Unavailable, installed, program
+from peers import connect, kafka, registries
+from peers.home import ROOT, SOURCES, Unavailable, installed, program, run
 
 RUN_SECONDS_MAX = 180
 PYSPARK = "4.2.0"
@@ -23,6 +23,21 @@ SCHEMAS = ROOT / "proto"
 KCAT = "1.7.1"
 PROMETHEUS = "2.42"
 FRANZ_GO = "1.22.2"
+FASTSTREAM = "0.7.8"
+QUIX_STREAMS = "3.28.1"
+FAUST = "0.15.3"
+FLINK = "2.2.1"
+FLINK_KAFKA = "5.0.0-2.2"
+FLINK_HEAP = "512m"
+OPENED_TO_FLINK = (
+    "java.lang",
+    "java.util",
+    "java.util.concurrent",
+    "java.lang.invoke",
+    "java.net",
+    "java.time",
+)
+"""Packages that Flink's serializers look into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,50 @@ def spark_jars() -> Path:
     )
 
 
+def faststream() -> Program:
+    """FastStream on aiokafka and on confluent-kafka."""
+    package = f"faststream[kafka,confluent]=={FASTSTREAM}"
+    return _framework("FastStream", f"faststream-{FASTSTREAM}", package, "copy_with_faststream.py")
+
+
+def quix_streams() -> Program:
+    package = f"quixstreams=={QUIX_STREAMS}"
+    return _framework("Quix Streams", f"quixstreams-{QUIX_STREAMS}", package, "count_with_quix_streams.py")
+
+
+def faust() -> Program:
+    return _framework("Faust", f"faust-{FAUST}", f"faust-streaming=={FAUST}", "count_with_faust.py")
+
+
+def _framework(purpose: str, folder: str, package: str, script: str) -> Program:
+    """A script of ours in a virtual environment of its own."""
+    place = installed(folder, lambda part: registries.pip(purpose, part, package))
+    return Program([str(place / "bin" / "python"), str(SOURCES / "frameworks" / script)])
+
+
+def flink() -> Program:
+    """A job on Flink's Kafka connector. It is compiled before: a job's classes must be on the classpath."""
+    purpose = "Flink's Kafka connector"
+    program("java", purpose)
+    versions = {"flink_version": FLINK, "connector_version": FLINK_KAFKA}
+    lib = installed(
+        f"flink-{FLINK}-{FLINK_KAFKA}", lambda part: registries.maven(purpose, part, "flink", **versions)
+    )
+    javac = [program("javac", purpose), "-nowarn", "-cp", f"{lib}/*", SOURCES / "flink" / "Copy.java", "-d"]
+    classes = installed(
+        f"flink-job-{FLINK}-{_fingerprint('flink')}", lambda part: run(purpose, [*javac, part])
+    )
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED_TO_FLINK]
+    classpath = f"{SOURCES / 'maven'}:{classes}:{lib}/*"
+    memory = (f"-Xmx{FLINK_HEAP}", *kafka.QUICK_START)
+    return Program([program("java", purpose), *memory, *opened, "-cp", classpath, "Copy"])
+
+
+def translate() -> Program:
+    """MirrorMaker 2's RemoteClusterUtils, which translates the offsets of a group."""
+    return _compiled_when_run("MirrorMaker 2", "mirror/Translate.java", kafka.VERSION, connect.jars())
+
+
 def streams(version: str = kafka.VERSION) -> Program:
     """Kafka Streams: one Java file, compiled when it is run."""
     return _compiled_when_run("Kafka Streams", "streams/WordCount.java", version)
@@ -176,9 +235,9 @@ def java_share_member(version: str = kafka.VERSION) -> Program:
     return _compiled_when_run("Kafka's Java client", "share-groups/Sharer.java", version)
 
 
-def _compiled_when_run(purpose: str, source: str, version: str) -> Program:
+def _compiled_when_run(purpose: str, source: str, version: str, lib: Path | None = None) -> Program:
     """One Java file."""
-    lib = kafka.jars(version)
+    lib = lib or kafka.jars(version)
     if shutil.which("javac") is None:
         raise Unavailable(f"{purpose} needs a Java compiler (`javac`), which is not on the PATH.")
     return Program(kafka.java(lib, str(SOURCES / source), options=kafka.QUICK_START))

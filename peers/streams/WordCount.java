@@ -1,6 +1,6 @@
 // Kafka Streams against a broker: words are counted exactly once (exactly_once_v2), through an internal topic and a
-// changelog. `java WordCount.java HOST:PORT PREFIX FOLDER` prints the counts as one line of JSON; its state is
-// kept in FOLDER.
+// changelog. `java WordCount.java HOST:PORT PREFIX FOLDER PROTOCOL` prints the counts as one line of JSON, or the class of
+// the error that ends it; its state is kept in FOLDER.
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -24,6 +25,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Produced;
@@ -32,6 +34,7 @@ public class WordCount {
     static final List<String> LINES = List.of("the mill and the pond", "the pond", "and the mill");
     static final Map<String, Long> EXPECTED = Map.of("the", 4L, "mill", 2L, "pond", 2L, "and", 2L);
     static final long DEADLINE_MS = 90_000;
+    static final AtomicReference<Throwable> FAILURE = new AtomicReference<>();
 
     public static void main(String[] arguments) throws Exception {
         String address = arguments[0];
@@ -40,12 +43,25 @@ public class WordCount {
         String output = prefix + "-counts";
         makeTopics(address, input, output);
         write(address, input);
+        Properties settings = settings(address, prefix, arguments[2]);
+        settings.put("group.protocol", arguments[3]);
         Map<String, Long> counts;
-        try (KafkaStreams streams = new KafkaStreams(topology(input, output), settings(address, prefix, arguments[2]))) {
+        try (KafkaStreams streams = new KafkaStreams(topology(input, output), settings)) {
+            streams.setUncaughtExceptionHandler(error -> {
+                FAILURE.set(error);
+                return StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+            });
             streams.start();
             counts = read(address, output);
         }
-        System.out.println(json(counts));
+        System.out.println(FAILURE.get() == null ? json(counts) : failed(FAILURE.get()));
+    }
+
+    static String failed(Throwable error) {
+        while (error.getCause() != null) {
+            error = error.getCause();
+        }
+        return "{\"error\": \"" + error.getClass().getSimpleName() + "\"}";
     }
 
     static void makeTopics(String address, String... names) throws Exception {
@@ -99,7 +115,7 @@ public class WordCount {
         long end = System.currentTimeMillis() + DEADLINE_MS;
         try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new LongDeserializer())) {
             consumer.subscribe(List.of(topic));
-            while (!counts.equals(EXPECTED) && System.currentTimeMillis() < end) {
+            while (!counts.equals(EXPECTED) && FAILURE.get() == null && System.currentTimeMillis() < end) {
                 for (ConsumerRecord<String, Long> record : consumer.poll(Duration.ofMillis(200))) {
                     counts.put(record.key(), record.value());
                 }

@@ -7,15 +7,16 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from peers.server import Server
 from tests.peers.support import available
 
-from peers import clients, kafka, programs
+from peers import clients, connect, kafka, programs
 
 TARGET = os.environ.get("MILLPOND_PEERS_TARGET", clients.TARGET)
 STOP_SECONDS_MAX = 30
@@ -26,6 +27,13 @@ VERSIONS = {
     "gRPC for Node.js": programs.NODE_GRPC,
     "Spark's Kafka connector": programs.PYSPARK,
     "Kafka Streams": kafka.VERSION,
+    "Kafka Connect": connect.VERSION,
+    "Debezium (PostgreSQL)": connect.DEBEZIUM,
+    "FastStream": programs.FASTSTREAM,
+    "Quix Streams": programs.QUIX_STREAMS,
+    "Faust (faust-streaming)": programs.FAUST,
+    "Flink's Kafka connector": f"{programs.FLINK_KAFKA} (Flink {programs.FLINK})",
+    "MirrorMaker 2": connect.VERSION,
 }
 HEARTBEAT_MS = 500
 """Of members of the consumer protocol and of share groups, which learn it from the broker."""
@@ -48,6 +56,7 @@ MILLPOND_SETTINGS = (
     ),
     f"group_share_record_lock_duration_min={LOCK_MS_MIN}ms",
 )
+COUNTS = "counts"
 OUTCOMES = pytest.StashKey[list[clients.Outcome]]()
 
 
@@ -69,7 +78,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def _outcome(item: pytest.Item, mark: pytest.Mark, report: pytest.TestReport) -> clients.Outcome:
     client, capability = mark.args
     version = item.funcargs.get("version", VERSIONS.get(client, ""))
-    return clients.Outcome(client, version, capability, report.outcome, _reason(report))
+    counts = "; ".join(str(value) for name, value in report.user_properties if name == COUNTS)
+    today = datetime.now(UTC).date().isoformat()
+    return clients.Outcome(client, version, capability, report.outcome, _reason(report), counts, today)
 
 
 def _reason(report: pytest.TestReport) -> str:
@@ -154,3 +165,18 @@ def prefix(request: pytest.FixtureRequest) -> str:
     """What the names of a test's topics and groups begin with."""
     stem = request.node.originalname.removeprefix("test_").replace("_", "-")
     return f"{stem[:60]}-{secrets.token_hex(3)}"
+
+
+@pytest.fixture
+def counted(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None], figures: list[str]
+) -> Callable[[str], None]:
+    """Records how much a test checked, for the run's figures and docs/reference/clients.md."""
+    mark = request.node.get_closest_marker("client")
+    name = mark.args[0] if mark is not None else request.node.name
+
+    def record(counts: str) -> None:
+        record_property(COUNTS, counts)
+        figures.append(f"{name}: {counts}")
+
+    return record

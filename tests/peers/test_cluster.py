@@ -1,30 +1,19 @@
 """The chaos test of tests/cluster on a MinIO and a PostgreSQL of the system, each a real server over TCP."""
 
 import contextlib
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import boto3
-import psycopg
 import pytest
-from peers.server import free_port
 from tests.faults.processes.chaos import QUIET_SECONDS, Clients, Nemesis, judge, start, summary, zombies
 from tests.faults.processes.harness import Brokers
-from tests.peers.support import available, eventually
+from tests.peers.support import available
 
-from peers import Unavailable, minio
+from peers import minio, postgres
 
 BUCKET, REGION = "millpond-tests", "us-east-1"
 FAULTS = ("kill", "pause", "drain", "add", "kill_and_restart", "pause", "kill")
-STOP_SECONDS_MAX = 30
-PROGRAMS = "/usr/lib/postgresql/*/bin"
 
 
 @pytest.mark.peers
@@ -33,7 +22,7 @@ def test_nothing_is_lost_on_minio_and_a_system_postgresql(
 ) -> None:
     with contextlib.ExitStack() as stack:
         store = available(lambda: stack.enter_context(minio.running(tmp_path / "minio")))
-        catalog = available(lambda: stack.enter_context(system_postgres()))
+        catalog = available(lambda: stack.enter_context(postgres.running()))
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", store.facts["user"])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", store.facts["password"])
         make_bucket(store.facts["endpoint"])
@@ -57,66 +46,3 @@ def test_nothing_is_lost_on_minio_and_a_system_postgresql(
 def make_bucket(endpoint: str) -> None:
     with contextlib.closing(boto3.client("s3", endpoint_url=endpoint, region_name=REGION)) as client:
         client.create_bucket(Bucket=BUCKET)
-
-
-@contextmanager
-def system_postgres() -> Iterator[str]:
-    """The address of an empty database on a server of its own, which root starts as `postgres`."""
-    initdb, postgres = program("initdb"), program("postgres")
-    owner = _owner()
-    with tempfile.TemporaryDirectory(prefix="millpond-pg-", ignore_cleanup_errors=True) as root:
-        folder, port = Path(root), free_port()
-        if owner:
-            shutil.chown(folder, owner, pwd.getpwnam(owner).pw_gid)
-        data = folder / "data"
-        as_owner = {"user": owner, "cwd": folder} if owner else {"cwd": folder}
-        made = subprocess.run(
-            [initdb, "--pgdata", str(data), "--auth=trust", "--username=millpond", "--encoding=UTF8"],
-            capture_output=True,
-            text=True,
-            check=False,
-            **as_owner,
-        )
-        if made.returncode != 0:
-            raise Unavailable(f"initdb failed: {made.stderr.strip()[-300:]}")
-        command = [postgres, "-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", str(folder)]
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_owner
-        ) as server:
-            try:
-                address = f"postgresql://millpond@127.0.0.1:{port}/postgres"
-                eventually(lambda: _answers(address))
-                yield address
-            finally:
-                server.terminate()
-                server.wait(STOP_SECONDS_MAX)
-
-
-def program(name: str) -> str:
-    """On the PATH, or where Debian keeps it."""
-    found = shutil.which(name) or next(
-        (str(path) for path in sorted(Path("/").glob(f"{PROGRAMS.lstrip('/')}/{name}"), reverse=True)), None
-    )
-    if found is None:
-        raise Unavailable(
-            f"a system PostgreSQL needs `{name}`, which is neither on the PATH nor in {PROGRAMS}"
-        )
-    return found
-
-
-def _owner() -> str | None:
-    """PostgreSQL does not run as root."""
-    if os.geteuid() != 0:
-        return None
-    try:
-        return pwd.getpwnam("postgres").pw_name
-    except KeyError:
-        raise Unavailable("root cannot run PostgreSQL, and there is no user `postgres`") from None
-
-
-def _answers(address: str) -> bool:
-    try:
-        with psycopg.connect(address, connect_timeout=2):
-            return True
-    except psycopg.OperationalError:
-        return False

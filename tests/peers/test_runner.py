@@ -118,6 +118,7 @@ def test_the_page_shows_what_was_seen():
             Outcome("kcat", "1.7", "reads", "passed"),
             Outcome("kcat", "1.7", "writes", "skipped", "no kcat"),
             Outcome("aio", "2", "reads", "failed"),
+            Outcome("connect", "4", "copies", "passed", counts="7 lines", date="2026-01-02"),
         ]
     )
     rows = [line for line in page.splitlines() if line.startswith(("## ", "| "))]
@@ -125,6 +126,9 @@ def test_the_page_shows_what_was_seen():
         "## aio 2",
         "| capability | works |",
         "| reads | no |",
+        "## connect 4",
+        "| capability | works | counts | date |",
+        "| copies | yes | 7 lines | 2026-01-02 |",
         "## kcat 1.7",
         "| capability | works |",
         "| reads | yes |",
