@@ -346,7 +346,7 @@ class Fetcher:
 
     def _bytes_min(self, partitions: int) -> int:
         """Minimum number of bytes to read of each of these partitions, which are read together."""
-        return self._limits.read_bytes // partitions
+        return self._limits.read_bytes // max(partitions, 1)
 
     def _ahead(self, partition: LogPartition, offset: int, following: int, size: int) -> PartitionRead | None:
         """What to read ahead of a reader that has read from `offset` to `following`, if it continues an earlier

@@ -108,3 +108,8 @@ async def test_places_are_forgotten_in_the_end(start, monkeypatch):
     for offset in reversed(range(10)):
         await engine.fetch(offset, room=100)
     assert len(engine.log._fetcher._fetch_ends) == 3
+
+
+async def test_a_fetch_of_nothing_returns_nothing(start):
+    engine = await start()
+    assert await engine.log.fetch([], bytes_max=100) == []
