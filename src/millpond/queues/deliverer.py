@@ -129,7 +129,7 @@ class Deliverer:
         credit, now = consumer.consumer_credit, self._now()
         dispatcher.expire(now)
         credit.messages, credit.bytes = messages_max, bytes_max
-        deliveries = dispatcher.dispatch(now)
+        deliveries = dispatcher.dispatch(now, only=consumer)
         size, is_served = bytes_max - credit.bytes, not consumer.may_receive
         credit.clear()
         if deliveries:

@@ -281,12 +281,13 @@ class Dispatcher:
 
     # -- delivery ---------------------------------------------------------------------------------------------
 
-    def dispatch(self, now: int) -> list[QueueDelivery]:
-        """Lease and return all messages that may be delivered now, in log order."""
+    def dispatch(self, now: int, only: AttachedConsumer | None = None) -> list[QueueDelivery]:
+        """Lease and return all messages that may be delivered now, in log order: to all consumers, or to this one."""
         schedule = self.schedule
         schedule.advance_clock(now)
         deliveries: list[QueueDelivery] = []
-        receivers = [each for each in self.consumers.by_name.values() if each.may_receive]
+        asked = self.consumers.by_name.values() if only is None else (only,)
+        receivers = [each for each in asked if each.may_receive]
         by_credit = [
             (each.suspended, -each.consumer_credit.messages, each.number, each) for each in receivers
         ]
@@ -295,11 +296,11 @@ class Dispatcher:
         heapq.heapify(heads)
         leases_max, due = self._config.leases_max, schedule.now + self._config.ack_timeout_ms
         bucket = self._deadlines.bucket(due) if by_credit else set()
-        only = receivers[0] if len(receivers) == 1 else None
+        single = receivers[0] if len(receivers) == 1 else None
         while self.leased < leases_max:
             unordered = schedule.next_unordered() if schedule.unordered else None
             if unordered is not None and by_credit and (not heads or unordered.offset < heads[0][0]):
-                chosen = only if only and only.may_receive else consumer_with_most_credit(by_credit)
+                chosen = single if single and single.may_receive else consumer_with_most_credit(by_credit)
                 if chosen is not None:
                     heapq.heappop(schedule.unordered)
                     deliveries.append(self._lease(unordered, chosen, due, bucket))

@@ -91,3 +91,21 @@ async def test_every_call_of_a_consumer_wakes_the_task(parts, attach):
     assert made.woken == 4
     made.deliverer.detach("anna", graceful=True)
     assert made.woken == 4, "it had left already"
+
+
+async def acquiring(parts, attach, *names, **config):
+    """The parts, with consumers that ask for messages."""
+    made = parts(**config)
+    return made, {name: attach(made, name, credit=0)[1] for name in names}
+
+
+async def test_who_acquires_gets_nothing_of_what_another_has_credit_for(parts, attach):
+    made, granted = await acquiring(parts, attach, "anna", "bert")
+    made.feed.append(b"1", b"2", b"3")
+    await read_all(made)
+    granted["bert"].add(5)
+    acquired = made.deliverer.acquire("anna", 2, 1_000)
+    assert [(each.offset, each.consumer) for each in acquired.deliveries] == [(0, "anna"), (1, "anna")]
+    assert (made.dispatcher.leased, granted["bert"].messages, granted["anna"].messages) == (2, 5, 0)
+    await made.deliverer.deliver_due(0)
+    assert made.dispatcher.consumers.by_name["bert"].leases == {2}
