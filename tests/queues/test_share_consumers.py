@@ -1,6 +1,9 @@
 """Members of share groups through a whole broker, with its clock: locks that end, limits, restarts, isolation, keys."""
 
+import asyncio
+
 import pytest
+from tests.queues.conftest import WAIT_SECONDS_MAX
 
 from millpond.catalog import subscriptions as catalog
 from millpond.model.errors import NotOwner
@@ -31,8 +34,9 @@ class Sharer:
         found = {}
         topic_partition = self.stage.topic_partition(partition=partition)
         assert not await self.consumers.attach(self.name, [topic_partition])
-        while len(found) < count:
-            with self.consumers.waiting(self.name, [topic_partition]) as available:
+        with self.consumers.waiting(self.name, [topic_partition]) as available:
+            while len(found) < count:
+                available.clear()
                 acquired = self.consumers.acquire(self.name, topic_partition, most - len(found), 1 << 20)
                 found |= {each.offset: each.attempts + 1 for each in acquired.deliveries}
                 if len(found) < count:
@@ -97,6 +101,34 @@ async def test_a_lock_ends_with_its_time(shared):
     assert await first.say(AckType.ACCEPT, 1) is None
     assert await second.say(AckType.ACCEPT, 0) is None
     assert await shared.floor(NAME) == 2
+
+
+async def both_wait(shared):
+    """Two members that wait for messages, and who gets the first one."""
+    waiting = {name: asyncio.create_task(Sharer(shared, name).take()) for name in ("m1", "m2")}
+    await shared.settle()
+    assert all(member.waiting for member in shared.broker.share_consumers._members.values())
+    await shared.publish(b"1")
+    await asyncio.wait(waiting.values(), return_when=asyncio.FIRST_COMPLETED)
+    [served] = [name for name, task in waiting.items() if task.done()]
+    assert await waiting.pop(served) == {0: 1}
+    await shared.settle()
+    [other] = waiting.values()
+    return other
+
+
+async def test_who_still_waits_gets_the_next_message(shared):
+    other = await both_wait(shared)
+    await shared.publish(b"2")
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        assert await other == {1: 1}
+
+
+async def test_who_waits_gets_a_message_when_its_lock_ends(shared):
+    other = await both_wait(shared)
+    await shared.advance_time(LOCK_S + 1)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        assert await other == {0: 2}
 
 
 async def test_a_message_is_delivered_as_often_as_the_limit_says(shared, configure):

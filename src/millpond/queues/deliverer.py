@@ -135,6 +135,7 @@ class Deliverer:
         if deliveries:
             self._reads_ahead = True
             self._metrics.deliveries.inc(len(deliveries))
+            self._wake()  # it has an alarm to set, and to listen for growth if others wait
         if is_served:
             self._unserved.discard(name)
             if self.wants_more:

@@ -109,3 +109,18 @@ async def test_who_acquires_gets_nothing_of_what_another_has_credit_for(parts, a
     assert (made.dispatcher.leased, granted["bert"].messages, granted["anna"].messages) == (2, 5, 0)
     await made.deliverer.deliver_due(0)
     assert made.dispatcher.consumers.by_name["bert"].leases == {2}
+
+
+async def test_what_is_acquired_wakes_the_task_for_those_who_wait(parts, attach):
+    """It has an alarm to set for the leases, and growth to listen for."""
+    made, _ = await acquiring(parts, attach, "anna", "bert")
+    for name in ("anna", "bert"):
+        made.deliverer.acquire(name, 5, 1_000)
+    made.feed.append(b"1")
+    await read_all(made)
+    before = made.woken
+    assert len(made.deliverer.acquire("anna", 5, 1_000).deliveries) == 1
+    assert made.woken > before
+    before = made.woken
+    assert not made.deliverer.acquire("bert", 5, 1_000).deliveries
+    assert made.woken == before, "it waits already"
