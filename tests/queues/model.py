@@ -316,7 +316,7 @@ class Model:
         start = next(offset for offset in count(self.log_start) if offset not in known)
         for first, last, types in ranges:
             offsets = [offset for offset in range(first, last + 1) if offset >= start]
-            if offsets and last >= self.seen:
+            if offsets and last >= self.log.end:
                 return AckRefusal.MALFORMED
             held = [o for o in offsets if o in self.leases and self.leases[o].member.name == name]
             if offsets != held or (offsets and AckType.RENEW in types and not renew_allowed):

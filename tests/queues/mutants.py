@@ -394,8 +394,8 @@ OF_SHARE_GROUPS = (
         "            message.state = SETTLING\n            message.settle_reason = ACKED\n",
         "            message.settle_reason = ACKED\n",
     ),
-    _share_acks("offsets beyond the frontier count", "if last >= dispatcher.frontier:", "if False:"),
-    _share_acks("the frontier counts", "if last >= dispatcher.frontier:", "if last > dispatcher.frontier:"),
+    _share_acks("offsets beyond the log count", "if last >= end_offset:", "if False:"),
+    _share_acks("the end of the log counts", "if last >= end_offset:", "if last > end_offset:"),
     _share_acks(
         "any message may be acknowledged",
         "if last - first >= len(leases) or not leases.issuperset(range(first, last + 1)):",

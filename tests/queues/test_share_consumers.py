@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.queues.conftest import WAIT_SECONDS_MAX
+from tests.queues.conftest import WAIT_SECONDS_MAX, queue_of
 
 from millpond.catalog import subscriptions as catalog
 from millpond.model.errors import NotOwner
@@ -177,6 +177,20 @@ async def test_another_owner_of_the_state_fences_the_former_one(shared):
     await shared.settle()
     assert await shared.floor(NAME) == 0
     assert await Sharer(shared, "m2").take() == {0: 1}
+
+
+async def test_what_was_acquired_before_a_queue_restarts_is_not_acquired_any_more(shared):
+    """The queue has read nothing again yet; the offsets are known to the log all the same."""
+    await shared.publish(b"1", b"2", b"3")
+    member = Sharer(shared)
+    await member.take(3)
+    former = queue_of(shared)
+    former.close(NotOwner())
+    await shared.advance_time(2)
+    assert queue_of(shared) is not former
+    assert shared.dispatcher().frontier == 0
+    assert await member.say(AckType.ACCEPT, 0, 2) is AckRefusal.NOT_ACQUIRED
+    assert await member.say(AckType.ACCEPT, 0, 3) is AckRefusal.MALFORMED
 
 
 @pytest.mark.parametrize("isolation", list(ShareIsolation))

@@ -188,7 +188,10 @@ class World:
 
     def share_ack(self, name: str, ranges: Sequence[AckRange], *, renew_allowed: bool) -> None:
         """A member of a share group says what becomes of ranges of offsets."""
-        refused = refusal(self.machine, name, ranges, renew_allowed=renew_allowed)
+        end = self.log.end
+        refused = refusal(self.machine, name, ranges, end_offset=end, renew_allowed=renew_allowed)
+        if any(each.first <= offset <= each.last for each in ranges for offset in self.unnoticed):
+            return  # to the model it is settled, and the dispatcher does not know yet
         self.same("refusal", refused, self.model.share_refusal(name, ranges, renew_allowed=renew_allowed))
         if refused is None:
             held = set(self.model.leases)

@@ -59,7 +59,7 @@ class AckRefusal(StrEnum):
     """Why none of the acknowledgements of a partition count."""
 
     MALFORMED = "malformed"
-    """Ranges that overlap or are not sorted, types that do not exist or are not allowed, offsets never delivered."""
+    """Ranges that overlap or are not sorted, types that do not exist or are not allowed, offsets the log lacks."""
     NOT_ACQUIRED = "not acquired"
     """The member does not have the lock of a message, or may not renew it."""
 
@@ -77,16 +77,22 @@ def malformed(ranges: Sequence[AckRange], *, renews: bool) -> bool:
 
 
 def refusal(
-    dispatcher: Dispatcher, member: str, ranges: Sequence[AckRange], *, renew_allowed: bool
+    dispatcher: Dispatcher,
+    member: str,
+    ranges: Sequence[AckRange],
+    *,
+    end_offset: int,
+    renew_allowed: bool,
 ) -> AckRefusal | None:
-    """Why `settle` must not be called with these well-formed ranges; None if it may."""
+    """Why `settle` must not be called with these well-formed ranges; None if it may. `end_offset` is the log's: what
+    was delivered before the queue restarted may lie beyond its frontier."""
     consumer = dispatcher.consumers.by_name.get(member)
     leases = consumer.leases if consumer is not None else set[int]()
     start = dispatcher.start
     for first, last, types in ranges:
         if last < start:
             continue
-        if last >= dispatcher.frontier:
+        if last >= end_offset:
             return AckRefusal.MALFORMED
         first = max(first, start)
         if last - first >= len(leases) or not leases.issuperset(range(first, last + 1)):

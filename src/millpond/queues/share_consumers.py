@@ -133,7 +133,8 @@ class ShareConsumers:
         if queue is None:
             return AckRefusal.NOT_ACQUIRED
         allowed = self._share_config_of(name.group_id).renew_allowed
-        refused = refusal(queue.dispatcher, name.member_id, ranges, renew_allowed=allowed)
+        end = self._log.partition(topic_partition).end_offset
+        refused = refusal(queue.dispatcher, name.member_id, ranges, end_offset=end, renew_allowed=allowed)
         if refused is not None:
             return refused
         settle(queue.dispatcher, name.member_id, ranges, self._queues.now())
