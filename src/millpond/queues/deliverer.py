@@ -63,6 +63,7 @@ class Deliverer:
         partition: int,
         *,
         now: Callable[[], int],
+        log_start: Callable[[], int],
         wake: Callable[[], None],
         limits: QueueLimits,
         metrics: QueueMetrics,
@@ -71,6 +72,7 @@ class Deliverer:
         self._read_ahead = read_ahead
         self._partition = partition
         self._now = now
+        self._log_start = log_start
         self._wake = wake
         self._limits = limits
         self._metrics = metrics
@@ -124,6 +126,12 @@ class Deliverer:
         dispatcher = self._dispatcher
         consumer = dispatcher.consumers.by_name.get(name)
         if consumer is None or self._is_closed:
+            return NOTHING
+        try:
+            if self._read_ahead.forget_below(self._log_start()):
+                self._wake()  # it saves what is gone
+        except MillpondError:  # it is not served here any more, which ends the task
+            self._wake()
             return NOTHING
         dispatcher.consumers.mark_consumer_alive(consumer)
         credit, now = consumer.consumer_credit, self._now()

@@ -191,10 +191,11 @@ class Dispatcher:
                 del schedule.lagging[key.hash]
             schedule.schedule_key(key)
 
-    def forget_below(self, log_start: int) -> None:
-        """Settle all messages below the log start as void: they are gone from the log, delivered or not."""
+    def forget_below(self, log_start: int) -> bool:
+        """Settle all messages below the log start as void: they are gone from the log, delivered or not. Returns
+        whether there may be any."""
         if log_start <= max(self.settled.floor, self._log_start):
-            return
+            return False
         self._log_start = log_start
         for offset in [each for each in self._messages if each < log_start]:
             self.void(offset)
@@ -203,6 +204,7 @@ class Dispatcher:
         for key in list(self.schedule.lagging.values()):
             if key.resume_from is not None and key.resume_from < log_start:
                 key.resume_from = log_start
+        return True
 
     def void(self, offset: int) -> None:
         """Settle a message as void: it is gone from the log since it was indexed."""

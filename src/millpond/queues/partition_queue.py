@@ -52,6 +52,7 @@ class PartitionQueue:
     ) -> None:
         self.state_key = state_key
         self.topic = topic
+        self._log = log
         self.closed: MillpondError | None = None
         self._partition = SubscribedPartition(subscription, state_key, topic)
         self.topic_partition = self._partition.topic_partition
@@ -61,11 +62,10 @@ class PartitionQueue:
             floor=loaded.floor,
             chunks=loaded.chunks,
             retries={offset: Retry(*retry) for offset, retry in loaded.retries.items()},
-            log_start=log.partition(self.topic_partition).log_start,
+            log_start=self._log_start(),
             tracked_max=limits.tracked_max,
             reasons=limits.reasons,
         )
-        self._log = log
         self._now = now
         self._mark_dirty = partial(mark_dirty, self)
         self._is_full = False
@@ -80,6 +80,7 @@ class PartitionQueue:
             self._read_ahead,
             state_key.partition,
             now=now,
+            log_start=self._log_start,
             wake=self.wake,
             limits=limits,
             metrics=metrics,
@@ -159,7 +160,7 @@ class PartitionQueue:
         self._woken.clear()
         self._wake_on_growth = False
         now = self._now()
-        self._read_ahead.forget_below(self._log.partition(self.topic_partition).log_start)
+        self._read_ahead.forget_below(self._log_start())
         await self.deliverer.deliver_due(now)
         if self.dispatcher.is_dirty:
             self._mark_dirty()
@@ -206,6 +207,9 @@ class PartitionQueue:
         finally:
             if alarm is not None:
                 alarm.cancel()
+
+    def _log_start(self) -> int:
+        return self._log.partition(self.topic_partition).log_start
 
     @property
     def _wants_more(self) -> bool:

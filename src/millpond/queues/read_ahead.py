@@ -51,13 +51,16 @@ class ReadAhead:
         is_crowded = self._dispatcher.tracked * 4 >= self._limits.tracked_max
         return self.delivered_at + self._limits.look_further_ms if is_crowded else 0
 
-    def forget_below(self, log_start: int) -> None:
-        """Tell the dispatcher where the log starts, and count the messages that are gone from it unsettled."""
+    def forget_below(self, log_start: int) -> bool:
+        """Tell the dispatcher where the log starts, and count the messages that are gone from it unsettled. Returns
+        whether there may be any."""
         dispatcher = self._dispatcher
         frontier, tracked = dispatcher.frontier, dispatcher.tracked
-        dispatcher.forget_below(log_start)
+        if not dispatcher.forget_below(log_start):
+            return False
         if gone := tracked - dispatcher.tracked + max(log_start - frontier, 0):
             self._metrics.voided.inc(gone)
+        return True
 
     async def read_more(self) -> bool:
         """Read and index the messages from the frontier on, as far as one read goes. Returns False if there are

@@ -92,6 +92,7 @@ def parts():
             made.read_ahead,
             3,
             now=lambda: 0,
+            log_start=lambda: made.feed.log_start,
             wake=wake,
             limits=limits,
             metrics=made.metrics,

@@ -111,6 +111,17 @@ async def test_who_acquires_gets_nothing_of_what_another_has_credit_for(parts, a
     assert made.dispatcher.consumers.by_name["bert"].leases == {2}
 
 
+async def test_what_is_gone_from_the_log_is_not_acquired(parts, attach):
+    made, _ = await acquiring(parts, attach, "anna")
+    made.feed.append(b"1", b"2", b"3")
+    await read_all(made)
+    made.feed.log_start, before = 2, made.woken
+    acquired = made.deliverer.acquire("anna", 1, 1_000)
+    assert [each.offset for each in acquired.deliveries] == [2]
+    assert made.dispatcher.start == 2
+    assert made.woken > before
+
+
 async def test_what_is_acquired_wakes_the_task_for_those_who_wait(parts, attach):
     """It has an alarm to set for the leases, and growth to listen for."""
     made, _ = await acquiring(parts, attach, "anna", "bert")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.log import FetchRequest, Log
-from millpond.model.errors import CorruptBatch, MillpondError
+from millpond.model.errors import CorruptBatch, MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.protocol.messages.share_fetch import AcquiredRecords
 from millpond.queues import QueueDelivery
@@ -28,8 +28,9 @@ PASSED_SHARE: Final = 2
 @dataclass(slots=True)
 class AcquiredBatches:
     buffers: list[Buffer] = field(default_factory=list)
-    lost: Sequence[QueueDelivery] = ()
-    """Acquired messages that are not in the batches, because they could not be read."""
+    lost: list[QueueDelivery] = field(default_factory=list)
+    """Acquired messages that are not in the batches: the first ones, if they are gone from the log, and all from an
+    error on."""
     error: MillpondError | None = None
     """Why."""
 
@@ -44,8 +45,14 @@ async def batches_of(
     while done < len(offsets):
         request = FetchRequest(topic_partition, offsets[done], READ_BYTES)
         [result] = await log.fetch([request], bytes_max=READ_BYTES)
+        if isinstance(result.error, OffsetOutOfRange) and result.log_start > offsets[done]:
+            following = bisect_left(offsets, result.log_start, done)
+            found.lost += deliveries[done:following]
+            done = following
+            continue
         if result.error is not None or result.next_offset <= offsets[done]:
-            found.error, found.lost = result.error, deliveries[done:]
+            found.lost += deliveries[done:]
+            found.error = result.error
             return found
         for buffer in result.batches:
             for position, header in walk(buffer):

@@ -17,14 +17,15 @@ from tests.unit.frontends.kafka.sharing import (
     share,
 )
 
-from millpond.frontends.kafka.share_batches import SMALL_BYTES
+from millpond.frontends.kafka.share_batches import SMALL_BYTES, batches_of
 from millpond.frontends.kafka.share_delivery import RANGES_MAX
 from millpond.model.group_configs import GroupConfig
 from millpond.model.ids import TopicPartition
 from millpond.model.share_groups import ShareGroupConfig
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages import share_fetch as wire
-from millpond.records import Record, build_batch, read_header
+from millpond.queues import QueueDelivery
+from millpond.records import Record, build_batch, iter_records, read_header
 
 NONE, INVALID_REQUEST = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 INVALID_RECORD_STATE = ErrorCode.INVALID_RECORD_STATE
@@ -359,6 +360,31 @@ async def test_ranges_are_split_where_counts_differ_and_where_offsets_are_missin
     await member.take(max_records=1)
     await member.acknowledge([ack(0, 0, RELEASE)])
     assert (await member.until()).ranges == [(0, 0, 3), (1, 1, 2), (3, 4, 2)]
+
+
+async def test_messages_that_are_deleted_after_they_were_read_ahead_are_skipped(sharing):
+    await sharing.interface.fill(count=5)
+    member = await sharing.member()
+    assert list(await member.take(max_records=1)) == [0]
+    await sharing.interface.log.delete_records(TopicPartition(sharing.topic.id, 0), 3)
+    part = await member.until(partitions=())
+    assert (part.error, part.ranges) == (NONE, [(3, 4, 1)])
+
+
+async def test_messages_that_are_deleted_after_they_were_acquired_are_lost_without_an_error(sharing):
+    for _ in range(3):
+        await sharing.interface.fill(count=2)
+    topic_partition = TopicPartition(sharing.topic.id, 0)
+    await sharing.interface.log.delete_records(topic_partition, 4)
+    acquired = [QueueDelivery(offset, "m1", 0, offset + 1) for offset in (1, 3, 4, 5)]
+    found = await batches_of(sharing.interface.log, topic_partition, acquired)
+    assert (found.lost, found.error) == (acquired[:2], None)
+    offsets = [
+        each.offset for one in found.buffers for each in iter_records(one, decompressed_bytes_max=1 << 20)
+    ]
+    assert offsets == [4, 5]
+    found = await batches_of(sharing.interface.log, topic_partition, acquired[:2])
+    assert (found.buffers, found.lost, found.error) == ([], acquired[:2], None)
 
 
 async def test_a_batch_is_passed_through_if_most_of_it_is_acquired(sharing):

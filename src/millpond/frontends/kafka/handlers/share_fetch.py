@@ -216,7 +216,8 @@ async def _with_records(
     found = await batches_of(call.log, topic_partition, deliveries)
     if found.lost:
         call.services.share_consumers.restore(begun.name, topic_partition, found.lost)
-        deliveries = deliveries[: len(deliveries) - len(found.lost)]
+        lost = set(found.lost)
+        deliveries = [each for each in deliveries if each not in lost]
         if found.error is not None and not deliveries:
             begun.served.refused[topic_partition] = Refused(code_of(found.error), str(found.error))
     return wire.SharePartitionData(
