@@ -3,6 +3,7 @@
 from tests.each import for_each
 
 from millpond.frontends.kafka.errors import CODES, KafkaError, code_and_message, code_of
+from millpond.frontends.kafka.share_delivery import partition_code
 from millpond.model import errors
 from millpond.model.errors import CannotStart, Defect, MillpondError, UnknownTopic
 from millpond.protocol import ErrorCode
@@ -44,6 +45,17 @@ RETRIED = {
 @for_each("kind", [kind for kind in LEAVES if kind.retriable])
 def test_what_may_succeed_later_is_told_so(kind):
     assert code_of(kind()) in RETRIED
+
+
+UNDERSTOOD = {-1, 3, 6, 9, 29, 56, 74, 75, 78, 100, 103}
+"""Errors of partitions in ShareFetch that Kafka's Java client handles. Any other is an exception of `poll`."""
+
+
+@for_each("kind", LEAVES)
+def test_members_of_share_groups_understand_errors_of_partitions(kind):
+    code = partition_code(code_of(kind()))
+    assert code in UNDERSTOOD
+    assert not kind.retriable or code != ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_no_number_is_given_to_the_root():

@@ -28,6 +28,25 @@ REFUSALS: Final = {
     AckRefusal.NOT_ACQUIRED: ErrorCode.INVALID_RECORD_STATE,
 }
 
+PARTITION_CODES: Final = frozenset(
+    {
+        *(ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR),
+        *(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID),
+        *(ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.OFFSET_NOT_AVAILABLE),
+        *(ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""What Kafka's Java client understands as the error of a partition in ShareFetch. Others end its `poll` with an
+exception."""
+PASSING: Final = frozenset(
+    {
+        *(ErrorCode.REQUEST_TIMED_OUT, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.UNSTABLE_OFFSET_COMMIT),
+        *(ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR),
+    }
+)
+"""Of the other codes, those of trouble that passes."""
+
 Acknowledgements = dict[TopicPartition, list[AckRange]]
 """What a request acknowledges in each partition that it names; empty for one that it only names."""
 
@@ -79,6 +98,13 @@ def _partitions(
 class Refused(NamedTuple):
     code: ErrorCode
     message: str
+
+
+def partition_code(code: ErrorCode) -> ErrorCode:
+    """The error of a partition in ShareFetch. Clients ask again after those that stand for others."""
+    if code in PARTITION_CODES:
+        return code
+    return ErrorCode.KAFKA_STORAGE_ERROR if code in PASSING else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class ServedPartitions:

@@ -3,6 +3,7 @@ acknowledgements do."""
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 from tests.unit.frontends.kafka.sharing import (
@@ -299,6 +300,16 @@ async def test_a_group_without_state_in_the_topic(sharing):
     await sharing.interface.fill(count=1)
     await share(sharing.interface.log, group="strangers")
     assert await member.take() == {0: (b"0", 1)}
+
+
+async def test_a_partition_with_too_many_consumers_is_asked_for_again(sharing, monkeypatch):
+    queues = sharing.interface.broker.queues
+    monkeypatch.setattr(queues, "_limits", replace(queues._limits, consumers_max=1))
+    member, other = await sharing.member(), await sharing.member("m2")
+    await member.fetch()
+    found = await other.fetch()
+    assert found[0].error == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "it has 1 consumers" in found[0].part.error_message
 
 
 async def test_a_group_that_loses_its_state_and_gets_another(sharing):

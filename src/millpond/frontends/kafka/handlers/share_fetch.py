@@ -35,6 +35,7 @@ from millpond.frontends.kafka.share_delivery import (
     acknowledgements_of,
     end_session,
     member_name,
+    partition_code,
 )
 from millpond.frontends.kafka.share_sessions import FINAL_EPOCH, OPENING_EPOCH
 from millpond.frontends.kafka.turns import Turns
@@ -233,7 +234,7 @@ def _complete(
     """Add the errors of the partition, and who owns it instead."""
     refused = begun.served.refused.get(topic_partition)
     if refused is not None and begun.fetches:
-        part.error_code, part.error_message = refused
+        part.error_code, part.error_message = partition_code(refused.code), refused.message
     part.acknowledge_error_code = ack_code
     part.current_leader = begun.served.leader(topic_partition, ErrorCode(part.error_code or ack_code))
 
