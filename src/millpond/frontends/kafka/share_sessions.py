@@ -33,6 +33,15 @@ class ShareSession:
     epoch: int = 1
     """The next request must have it."""
     partitions: dict[TopicPartition, None] = field(default_factory=dict)
+    first: int = 0
+    """How often a partition was the first to give messages. Epochs do not count that: those of fetches may all be
+    even."""
+
+    def rotated(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Some of its partitions, in an order in which each of them comes first in its turn."""
+        start = self.first % max(1, len(partitions))
+        self.first += 1
+        return [*partitions[start:], *partitions[:start]]
 
 
 class ShareSessions:
@@ -95,6 +104,10 @@ class ShareSessions:
             self._find(name)
         else:
             self._continue(name, epoch)
+
+    def of(self, name: MemberName) -> ShareSession | None:
+        """The member's session. Another object means that it was replaced."""
+        return self._sessions.get(name)
 
     def is_open(self, name: MemberName, connection: object) -> bool:
         """Whether the member's session is one that this connection opened."""

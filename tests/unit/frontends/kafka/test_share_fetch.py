@@ -24,6 +24,7 @@ from millpond.model.ids import TopicPartition
 from millpond.model.share_groups import ShareGroupConfig
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages import share_fetch as wire
+from millpond.queues import MemberName
 from millpond.records import Record, build_batch, read_header
 
 NONE, INVALID_REQUEST = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
@@ -328,6 +329,39 @@ async def test_the_limits_of_a_fetch_are_for_all_partitions_together(sharing):
     assert await count(max_bytes=1) == 1
     assert await count(max_records=0) == 0
     assert await count(max_bytes=0) == 0
+
+
+@pytest.mark.parametrize("acknowledges", [False, True])
+async def test_each_partition_has_its_turn(sharing, acknowledges):
+    """Also if every second epoch is that of an acknowledgement."""
+    await sharing.interface.fill(count=50)
+    await sharing.interface.fill(count=2, partition=1)
+    member = await sharing.member()
+    await member.fetch(partitions=(0, 1), max_records=0)
+    await both_are_ready(sharing, member)
+    firsts = []
+    for _ in range(4):
+        found = await member.fetch(partitions=(), max_records=1, max_wait_ms=10_000)
+        firsts += [number for number, part in found.items() if part.messages]
+        if acknowledges:
+            await member.acknowledge({})
+    assert firsts == [0, 1, 0, 1]
+
+
+async def both_are_ready(sharing, member):
+    """Both partitions have two messages that can be acquired at once."""
+    consumers = sharing.interface.broker.share_consumers
+    name = MemberName(**member.named)
+    for number in range(2):
+        partition = TopicPartition(sharing.topic.id, number)
+        await consumers.attach(name, [partition])
+        found = []
+        with consumers.waiting(name, [partition]) as available:
+            while len(found) < 2:
+                found += consumers.acquire(name, partition, 2 - len(found), 1 << 20).deliveries
+                if len(found) < 2:
+                    await available.wait()
+        consumers.restore(name, partition, found)
 
 
 async def test_a_fetch_waits_for_messages_and_for_locks_that_end(sharing):

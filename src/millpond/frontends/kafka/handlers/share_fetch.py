@@ -36,7 +36,7 @@ from millpond.frontends.kafka.share_delivery import (
     end_session,
     member_name,
 )
-from millpond.frontends.kafka.share_sessions import FINAL_EPOCH, OPENING_EPOCH
+from millpond.frontends.kafka.share_sessions import FINAL_EPOCH, OPENING_EPOCH, ShareSession
 from millpond.frontends.kafka.turns import Turns
 from millpond.model.errors import MillpondError
 from millpond.model.ids import TopicId, TopicPartition
@@ -58,6 +58,8 @@ class ShareFetch:
     request: wire.ShareFetchRequest
     partitions: Sequence[TopicPartition]
     """Those of the session."""
+    session: ShareSession | None
+    """None after its end."""
     acks: Acknowledgements
     served: ServedPartitions
     pending: PendingAcks
@@ -98,7 +100,8 @@ async def _begin(call: KafkaCall, request: wire.ShareFetchRequest) -> ShareFetch
         for topic in request.forgotten_topics_data
         for number in topic.partitions
     ]
-    partitions = call.services.share_sessions.fetch(
+    sessions = call.services.share_sessions
+    partitions = sessions.fetch(
         name,
         request.share_session_epoch,
         acks,
@@ -107,7 +110,7 @@ async def _begin(call: KafkaCall, request: wire.ShareFetchRequest) -> ShareFetch
         acknowledges=any(acks.values()),
     )
     served, consumers = ServedPartitions(call), call.services.share_consumers
-    begun = ShareFetch(name, request, partitions, acks, served, PendingAcks(), 0)
+    begun = ShareFetch(name, request, partitions, sessions.of(name), acks, served, PendingAcks(), 0)
     begun.bytes_max, begun.throttle_time_ms = _bytes_max(call, request)
     await begun.pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
     consumers.pause(name, forgotten)
@@ -171,6 +174,8 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
     """Acquire messages, and wait for the first ones until MaxWaitMs. What arrives before MinBytes have is kept."""
     request, consumers, loop = begun.request, call.services.share_consumers, asyncio.get_running_loop()
     partitions = [each for each in begun.partitions if each not in begun.served.refused]
+    if begun.session is not None:
+        partitions = begun.session.rotated(partitions)
     must_answer = any(each.code not in MAY_WAIT for each in begun.served.refused.values())
     wait_ms = 0 if must_answer else max(0, min(request.max_wait_ms, call.services.limits.fetch_wait_ms_max))
     deadline, version = loop.time() + wait_ms / 1000, call.services.security.version
