@@ -181,6 +181,17 @@ async def test_partitions_are_added_and_forgotten_and_locks_stay(sharing):
     assert list(found[0].messages) == [1]  # an acknowledgement adds its partition again
 
 
+@pytest.mark.parametrize("limits", [{"max_records": 0}, {"max_bytes": 0}, RENEWAL])
+async def test_a_partition_that_a_request_without_messages_adds_again_is_fetched(sharing, limits):
+    member = await sharing.member()
+    await member.fetch(partitions=(0, 1))
+    await member.fetch(partitions=(), forget=(0,))
+    await member.fetch(partitions=(0,), **limits)
+    await sharing.interface.fill(count=1)
+    found = await member.fetch(partitions=(), max_wait_ms=60_000)
+    assert found[0].messages == {0: (b"0", 1)}
+
+
 async def test_a_topic_that_is_listed_twice_is_merged(sharing):
     await sharing.interface.fill(count=2)
     member = await sharing.member()

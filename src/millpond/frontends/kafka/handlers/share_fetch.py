@@ -112,12 +112,13 @@ async def _begin(call: KafkaCall, request: wire.ShareFetchRequest) -> ShareFetch
     served, consumers = ServedPartitions(call), call.services.share_consumers
     begun = ShareFetch(name, request, partitions, sessions.of(name), acks, served, PendingAcks(), 0)
     begun.bytes_max, begun.throttle_time_ms = _bytes_max(call, request)
-    await begun.pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
     consumers.pause(name, forgotten)
+    if request.share_session_epoch != FINAL_EPOCH:
+        consumers.resume(name, acks)  # also if it fetches nothing: it has added them to the session
+    await begun.pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
     if request.share_session_epoch == FINAL_EPOCH:
         end_session(call, name)
     elif begun.fetches:
-        consumers.resume(name, acks)
         await _attach(call, begun)
     return begun
 
