@@ -29,6 +29,7 @@ from millpond.records import Record, build_batch, read_header
 
 NONE, INVALID_REQUEST = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 INVALID_RECORD_STATE = ErrorCode.INVALID_RECORD_STATE
+HOUR_MS = 3_600_000
 RENEWAL = {"is_renew_ack": True, "max_bytes": 0, "min_bytes": 0, "max_records": 0}
 
 
@@ -430,6 +431,26 @@ async def test_messages_of_a_key_follow_each_other(sharing, configure):
     member = await sharing.member()
     assert sorted(await member.take()) == [0, 2]
     assert sorted(await member.take([ack(0)])) == [1]
+
+
+async def test_a_session_that_is_replaced_leaves_the_keys_of_other_partitions(sharing, configure):
+    configure(key_order=True, record_lock_ms=HOUR_MS)
+    member, other = await sharing.member(), await sharing.member("m2")
+    await member.fetch(partitions=(0, 1))
+    await other.fetch(partitions=(0, 1))
+    member.epoch = 0
+    await member.fetch(partitions=(1,))
+    keys = [b"%d" % number for number in range(20)]
+    await append(sharing, build_batch([Record(key, key) for key in keys], now_ms=1_000))
+    found = {}
+    while len(found) < len(keys):
+        found |= await other.take(partitions=())
+    assert sorted(found) == list(range(20))
+    assert await other.acknowledge([ack(0, 19)]) == {0: NONE}
+    member.epoch = 0
+    await member.fetch(partitions=(0, 1))
+    await append(sharing, build_batch([Record(key, key) for key in keys], now_ms=1_000))
+    assert await member.take(partitions=())  # it owns keys again
 
 
 async def test_too_many_ranges_of_a_partition_are_refused(sharing):
