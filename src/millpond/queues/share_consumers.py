@@ -94,8 +94,8 @@ class ShareConsumers:
                 acquiring.partitions.discard(number)
         self._pause(name, topic_partitions, paused=True)
 
-    def pause_others(self, name: MemberName, topic_partitions: Collection[TopicPartition]) -> None:
-        """Pause all partitions of the member but these."""
+    def begin_anew(self, name: MemberName, topic_partitions: Collection[TopicPartition]) -> None:
+        """The member begins anew with these partitions: pause the others, and wake requests that wait."""
         member = self._members.get(name)
         if member is not None:
             attached = [
@@ -104,6 +104,7 @@ class ShareConsumers:
                 for number in acquiring.partitions
             ]
             self.pause(name, set(attached).difference(topic_partitions))
+            member.on_available()
 
     def resume(self, name: MemberName, topic_partitions: Iterable[TopicPartition]) -> None:
         """The member asks for messages of these partitions again."""

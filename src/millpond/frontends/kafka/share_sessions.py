@@ -75,7 +75,7 @@ class ShareSessions:
     ) -> Sequence[TopicPartition]:
         """A ShareFetch. Returns the partitions to fetch: of the last request none, as it only acknowledges."""
         if epoch == FINAL_EPOCH:
-            self._find(name)
+            self.find(name)
             return ()
         if epoch == OPENING_EPOCH:
             session = self._open(name, connection, acknowledges=acknowledges)
@@ -101,18 +101,19 @@ class ShareSessions:
         if epoch == OPENING_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "an acknowledgement opens no session")
         if epoch == FINAL_EPOCH:
-            self._find(name)
+            self.find(name)
         else:
             self._continue(name, epoch)
 
-    def of(self, name: MemberName) -> ShareSession | None:
-        """The member's session. Another object means that it was replaced."""
-        return self._sessions.get(name)
-
-    def is_open(self, name: MemberName, connection: object) -> bool:
-        """Whether the member's session is one that this connection opened."""
+    def find(self, name: MemberName) -> ShareSession:
         session = self._sessions.get(name)
-        return session is not None and session.connection is connection
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the member has no share session here")
+        return session
+
+    def is_current(self, name: MemberName, session: ShareSession) -> bool:
+        """Whether this is the member's session: it is neither closed nor replaced."""
+        return self._sessions.get(name) is session
 
     def close(self, name: MemberName) -> None:
         session = self._sessions.pop(name, None)
@@ -140,15 +141,9 @@ class ShareSessions:
         return session
 
     def _continue(self, name: MemberName, epoch: int) -> ShareSession:
-        session = self._find(name)
+        session = self.find(name)
         if epoch != session.epoch:
             message = f"the epoch is {epoch} instead of {session.epoch}"
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, message)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
-        return session
-
-    def _find(self, name: MemberName) -> ShareSession:
-        session = self._sessions.get(name)
-        if session is None:
-            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the member has no share session here")
         return session

@@ -16,6 +16,7 @@ from tests.unit.frontends.kafka.sharing import (
     ack,
     share,
 )
+from tests.unit.frontends.kafka.wire import ANSWER_SECONDS_MAX
 
 from millpond.frontends.kafka.share_batches import SMALL_BYTES
 from millpond.frontends.kafka.share_delivery import RANGES_MAX
@@ -129,6 +130,37 @@ async def test_a_session_that_is_replaced_keeps_locks(sharing):
     member.epoch = 0
     assert (await member.fetch())[0].messages == {}
     assert await member.acknowledge([ack(0, 1)]) == {0: NONE}
+
+
+@pytest.mark.parametrize("has_some", [False, True])
+async def test_a_request_of_a_session_that_is_replaced_takes_nothing(sharing, has_some):
+    former, again = await sharing.member(), await sharing.member()
+    await former.fetch()
+    waiting = asyncio.create_task(former.fetch(partitions=(), max_wait_ms=60_000, min_bytes=1 << 20))
+    if has_some:
+        await sharing.interface.fill(count=1)
+    await until(lambda: is_waiting(sharing, former) and leased(sharing) == has_some)
+    await again.fetch(max_records=0)
+    if not has_some:
+        await sharing.interface.fill(count=1)
+    assert await again.take(partitions=()) == {0: (b"0", 1)}
+    assert await waiting == {}
+    assert await again.acknowledge([ack(0)]) == {0: NONE}
+
+
+def is_waiting(sharing, member):
+    return bool(sharing.interface.broker.share_consumers._members[MemberName(**member.named)].waiting)
+
+
+def leased(sharing):
+    [active] = sharing.interface.broker.queues._active_subscriptions.all()
+    return sum(queue.dispatcher.leased for queue in active.open_queues())
+
+
+async def until(condition):
+    async with asyncio.timeout(ANSWER_SECONDS_MAX):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("closes_by", ["fetch", "acknowledge"])

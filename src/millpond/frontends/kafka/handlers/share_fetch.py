@@ -58,8 +58,7 @@ class ShareFetch:
     request: wire.ShareFetchRequest
     partitions: Sequence[TopicPartition]
     """Those of the session."""
-    session: ShareSession | None
-    """None after its end."""
+    session: ShareSession
     acks: Acknowledgements
     served: ServedPartitions
     pending: PendingAcks
@@ -110,11 +109,11 @@ async def _begin(call: KafkaCall, request: wire.ShareFetchRequest) -> ShareFetch
         acknowledges=any(acks.values()),
     )
     served, consumers = ServedPartitions(call), call.services.share_consumers
-    begun = ShareFetch(name, request, partitions, sessions.of(name), acks, served, PendingAcks(), 0)
+    begun = ShareFetch(name, request, partitions, sessions.find(name), acks, served, PendingAcks(), 0)
     begun.bytes_max, begun.throttle_time_ms = _bytes_max(call, request)
     consumers.pause(name, forgotten)
     if request.share_session_epoch == OPENING_EPOCH:
-        consumers.pause_others(name, acks)
+        consumers.begin_anew(name, acks)
     if request.share_session_epoch != FINAL_EPOCH:
         consumers.resume(name, acks)  # also if it fetches nothing: it has added them to the session
     await begun.pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
@@ -147,7 +146,7 @@ def _bytes_max(call: KafkaCall, request: wire.ShareFetchRequest) -> tuple[int, i
 async def _attach(call: KafkaCall, begun: ShareFetch) -> None:
     served = begun.served
     wanted = [each async for each in begun.turns.over(begun.partitions) if served.check(each)]
-    if not call.services.share_sessions.is_open(begun.name, call.authentication):
+    if not call.services.share_sessions.is_current(begun.name, begun.session):
         return  # the connection was lost between two turns; nothing would release what is attached now
     try:
         without = await call.services.share_consumers.attach(begun.name, wanted)
@@ -174,11 +173,12 @@ async def _respond(call: KafkaCall, begun: ShareFetch) -> wire.ShareFetchRespons
 
 
 async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
-    """Acquire messages, and wait for the first ones until MaxWaitMs. What arrives before MinBytes have is kept."""
+    """Acquire messages, and wait for the first ones until MaxWaitMs. What arrives before MinBytes have is kept, unless
+    the session ends or is replaced meanwhile: its client reads no response."""
     request, consumers, loop = begun.request, call.services.share_consumers, asyncio.get_running_loop()
-    partitions = [each for each in begun.partitions if each not in begun.served.refused]
-    if begun.session is not None:
-        partitions = begun.session.rotated(partitions)
+    sessions = call.services.share_sessions
+    served = [each for each in begun.partitions if each not in begun.served.refused]
+    partitions = begun.session.rotated(served)
     must_answer = any(each.code not in MAY_WAIT for each in begun.served.refused.values())
     wait_ms = 0 if must_answer else max(0, min(request.max_wait_ms, call.services.limits.fetch_wait_ms_max))
     deadline, version = loop.time() + wait_ms / 1000, call.services.security.version
@@ -187,6 +187,9 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
     with consumers.waiting(begun.name, partitions) as available:
         while True:
             available.clear()
+            if not sessions.is_current(begun.name, begun.session):
+                _give_back(call, begun)
+                return
             for each in partitions:
                 if messages_left <= 0 or bytes_left <= 0:
                     break
@@ -206,6 +209,12 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
                 pass
     if call.services.security.version != version:  # rights may have ended while it waited
         _give_back_refused(call, begun)
+
+
+def _give_back(call: KafkaCall, begun: ShareFetch) -> None:
+    for each, deliveries in begun.acquired.items():
+        call.services.share_consumers.restore(begun.name, each, deliveries)
+    begun.acquired.clear()
 
 
 def _give_back_refused(call: KafkaCall, begun: ShareFetch) -> None:
