@@ -128,6 +128,24 @@ class ShareConsumers:
         queue = self._queue(name, topic_partition)
         return NOTHING if queue is None else queue.deliverer.acquire(name.member_id, messages_max, bytes_max)
 
+    def epoch(self, name: MemberName, topic_partition: TopicPartition) -> int | None:
+        """That of the partition's queue. Deliveries of an earlier epoch have ended, though their tokens may recur."""
+        queue = self._queue(name, topic_partition)
+        return None if queue is None else queue.dispatcher.epoch
+
+    def still_held(
+        self,
+        name: MemberName,
+        topic_partition: TopicPartition,
+        epoch: int | None,
+        deliveries: Iterable[QueueDelivery],
+    ) -> list[QueueDelivery]:
+        """Those of these deliveries, made in that epoch, whose locks have not ended since."""
+        queue = self._queue(name, topic_partition)
+        if queue is None or queue.dispatcher.epoch != epoch:
+            return []
+        return [each for each in deliveries if queue.dispatcher.is_leased(each)]
+
     def restore(
         self, name: MemberName, topic_partition: TopicPartition, deliveries: Sequence[QueueDelivery]
     ) -> None:

@@ -18,8 +18,10 @@ from tests.unit.frontends.kafka.sharing import (
 )
 from tests.unit.frontends.kafka.wire import ANSWER_SECONDS_MAX
 
+from millpond.frontends.kafka.handlers.share_fetch import LOCK_PARTS
 from millpond.frontends.kafka.share_batches import SMALL_BYTES
 from millpond.frontends.kafka.share_delivery import RANGES_MAX
+from millpond.model.errors import NotOwner
 from millpond.model.group_configs import GroupConfig
 from millpond.model.ids import TopicPartition
 from millpond.model.share_groups import ShareGroupConfig
@@ -149,7 +151,14 @@ async def test_a_request_of_a_session_that_is_replaced_takes_nothing(sharing, ha
 
 
 def is_waiting(sharing, member):
-    return bool(sharing.interface.broker.share_consumers._members[MemberName(**member.named)].waiting)
+    found = sharing.interface.broker.share_consumers._members.get(MemberName(**member.named))
+    return found is not None and bool(found.waiting)
+
+
+def queue_of(sharing):
+    """Of partition 0."""
+    [active] = sharing.interface.broker.queues._active_subscriptions.all()
+    return active.queues.get(0)
 
 
 def leased(sharing):
@@ -382,7 +391,7 @@ async def test_each_partition_has_its_turn(sharing, acknowledges):
     await sharing.interface.fill(count=2, partition=1)
     member = await sharing.member()
     await member.fetch(partitions=(0, 1), max_records=0)
-    await both_are_ready(sharing, member)
+    await are_ready(sharing, member)
     firsts = []
     for _ in range(4):
         found = await member.fetch(partitions=(), max_records=1, max_wait_ms=10_000)
@@ -392,11 +401,11 @@ async def test_each_partition_has_its_turn(sharing, acknowledges):
     assert firsts == [0, 1, 0, 1]
 
 
-async def both_are_ready(sharing, member):
-    """Both partitions have two messages that can be acquired at once."""
+async def are_ready(sharing, member, partitions=(0, 1)):
+    """Each of these partitions has two messages that can be acquired at once."""
     consumers = sharing.interface.broker.share_consumers
     name = MemberName(**member.named)
-    for number in range(2):
+    for number in partitions:
         partition = TopicPartition(sharing.topic.id, number)
         await consumers.attach(name, [partition])
         found = []
@@ -417,6 +426,50 @@ async def test_a_fetch_waits_for_messages_and_for_locks_that_end(sharing):
     waiting = asyncio.create_task(other.take(max_wait_ms=60_000))
     assert await member.acknowledge([ack(0, 0, RELEASE)]) == {0: NONE}
     assert await waiting == {0: (b"0", 2)}
+
+
+async def test_a_fetch_waits_for_more_only_a_part_of_the_time_of_its_locks(sharing, loop_time):
+    member = await sharing.member()
+    await member.fetch()
+    waiting = asyncio.create_task(member.fetch(partitions=(), max_wait_ms=300_000, min_bytes=1 << 20))
+    await sharing.interface.fill(count=2)
+    await until(lambda: leased(sharing) == 2)
+    loop_time.advance(member.response.acquisition_lock_timeout_ms / 1000 / LOCK_PARTS)
+    assert (await waiting)[0].ranges == [(0, 1, 1)]
+
+
+@pytest.mark.parametrize("ends_by", ["release", "restart"])
+async def test_a_response_names_only_locks_that_have_not_ended(sharing, loop_time, ends_by):
+    """The request has acquired the messages, and acquires them again before it is answered."""
+    await sharing.interface.fill(count=2)
+    member, twin = await sharing.member(), await sharing.member()
+    await member.fetch(max_records=0)
+    await are_ready(sharing, member, partitions=(0,))
+    waiting = asyncio.create_task(member.fetch(partitions=(), max_wait_ms=300_000, min_bytes=1 << 20))
+    await until(lambda: is_waiting(sharing, member) and leased(sharing) == 2)
+    queue = queue_of(sharing)
+    if ends_by == "release":
+        token = queue.dispatcher.token_of(0)
+        assert await twin.acknowledge([ack(0, 0, RELEASE)], epoch=2) == {0: NONE}
+        await until(lambda: leased(sharing) == 2 and queue.dispatcher.token_of(0) != token)
+    else:
+        queue.close(NotOwner())
+        await until(lambda: queue_of(sharing) not in (None, queue) and leased(sharing) == 2)
+    loop_time.advance(member.response.acquisition_lock_timeout_ms / 1000 / LOCK_PARTS)
+    expected = [(0, 0, 2), (1, 1, 1)] if ends_by == "release" else [(0, 1, 1)]
+    assert (await waiting)[0].ranges == expected
+
+
+async def test_a_response_is_without_a_partition_whose_locks_have_ended(sharing, loop_time):
+    await sharing.interface.fill(count=2)
+    member, twin = await sharing.member(), await sharing.member()
+    await member.fetch(max_records=0)
+    await are_ready(sharing, member, partitions=(0,))
+    waiting = asyncio.create_task(member.fetch(partitions=(), max_wait_ms=300_000, min_bytes=1 << 20))
+    await until(lambda: is_waiting(sharing, member) and leased(sharing) == 2)
+    assert await twin.acknowledge([ack(0, 1)], epoch=2) == {0: NONE}
+    loop_time.advance(member.response.acquisition_lock_timeout_ms / 1000 / LOCK_PARTS)
+    assert await waiting == {}
 
 
 async def test_messages_in_flight_are_bounded(sharing, configure):

@@ -15,6 +15,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import (
@@ -48,6 +49,17 @@ from millpond.queues import MemberName, QueueDelivery
 NO_STATE = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the share group has no state in this partition")
 MAY_WAIT = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
 """Errors of partitions that end by themselves: the request waits for messages of the others."""
+LOCK_PARTS: Final = 10
+"""The part of a lock's time that may pass while the request waits for MinBytes: one in 10. The rest is the member's."""
+
+
+@dataclass(slots=True)
+class AcquiredHere:
+    """What a request has acquired in one partition."""
+
+    epoch: int | None
+    """That of the queue."""
+    deliveries: list[QueueDelivery] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -65,7 +77,7 @@ class ShareFetch:
     bytes_max: int
     throttle_time_ms: int = 0
     turns: Turns = field(default_factory=Turns)
-    acquired: dict[TopicPartition, list[QueueDelivery]] = field(default_factory=dict)
+    acquired: dict[TopicPartition, AcquiredHere] = field(default_factory=dict)
 
     @property
     def fetches(self) -> bool:
@@ -160,8 +172,10 @@ async def _respond(call: KafkaCall, begun: ShareFetch) -> wire.ShareFetchRespons
     if begun.fetches:
         await _acquire(call, begun)
     parts: dict[TopicPartition, wire.SharePartitionData] = {}
-    for each, deliveries in begun.acquired.items():
-        parts[each] = await _with_records(call, begun, each, deliveries)
+    for each, acquired in begun.acquired.items():
+        part = await _with_records(call, begun, each, acquired)
+        if part is not None:
+            parts[each] = part
     codes = await begun.pending.results()
     is_first = begun.request.share_session_epoch == OPENING_EPOCH
     async for each in begun.turns.over((*begun.partitions, *begun.acks)):
@@ -183,6 +197,7 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
     wait_ms = 0 if must_answer else max(0, min(request.max_wait_ms, call.services.limits.fetch_wait_ms_max))
     deadline, version = loop.time() + wait_ms / 1000, call.services.security.version
     messages_left, bytes_left = request.max_records, begun.bytes_max
+    hold_s, is_held = consumers.config(begun.name.group_id).record_lock_ms / 1000 / LOCK_PARTS, False
     enough = begun.bytes_max - min(request.min_bytes, begun.bytes_max)
     with consumers.waiting(begun.name, partitions) as available:
         while True:
@@ -195,10 +210,12 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
                     break
                 deliveries, size = consumers.acquire(begun.name, each, messages_left, bytes_left)
                 if deliveries:
-                    begun.acquired.setdefault(each, []).extend(deliveries)
+                    _keep(call, begun, each, deliveries)
                     messages_left -= len(deliveries)
                     bytes_left -= size
             is_full = messages_left <= 0 or bytes_left <= 0
+            if begun.acquired and not is_held:
+                is_held, deadline = True, min(deadline, loop.time() + hold_s)
             left_s = deadline - loop.time()
             if is_full or left_s <= 0 or (begun.acquired and bytes_left <= enough):
                 break
@@ -211,9 +228,31 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
         _give_back_refused(call, begun)
 
 
+def _keep(
+    call: KafkaCall, begun: ShareFetch, topic_partition: TopicPartition, deliveries: Sequence[QueueDelivery]
+) -> None:
+    epoch = call.services.share_consumers.epoch(begun.name, topic_partition)
+    acquired = begun.acquired.get(topic_partition)
+    if acquired is None or acquired.epoch != epoch:  # the queue has restarted, which ends its locks
+        acquired = begun.acquired[topic_partition] = AcquiredHere(epoch)
+    acquired.deliveries.extend(deliveries)
+
+
+def _restore(
+    call: KafkaCall,
+    begun: ShareFetch,
+    topic_partition: TopicPartition,
+    epoch: int | None,
+    deliveries: Sequence[QueueDelivery],
+) -> None:
+    consumers = call.services.share_consumers
+    held = consumers.still_held(begun.name, topic_partition, epoch, deliveries)
+    consumers.restore(begun.name, topic_partition, held)
+
+
 def _give_back(call: KafkaCall, begun: ShareFetch) -> None:
-    for each, deliveries in begun.acquired.items():
-        call.services.share_consumers.restore(begun.name, each, deliveries)
+    for each, acquired in begun.acquired.items():
+        _restore(call, begun, each, acquired.epoch, acquired.deliveries)
     begun.acquired.clear()
 
 
@@ -223,16 +262,22 @@ def _give_back_refused(call: KafkaCall, begun: ShareFetch) -> None:
         if not may_read:
             begun.served.refused[each] = Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
         if not may_read or not begun.served.check(each):
-            call.services.share_consumers.restore(begun.name, each, begun.acquired.pop(each))
+            acquired = begun.acquired.pop(each)
+            _restore(call, begun, each, acquired.epoch, acquired.deliveries)
 
 
 async def _with_records(
-    call: KafkaCall, begun: ShareFetch, topic_partition: TopicPartition, deliveries: list[QueueDelivery]
-) -> wire.SharePartitionData:
+    call: KafkaCall, begun: ShareFetch, topic_partition: TopicPartition, acquired: AcquiredHere
+) -> wire.SharePartitionData | None:
+    """None if the locks of all messages have ended while the request waited."""
+    consumers, epoch = call.services.share_consumers, acquired.epoch
+    deliveries = consumers.still_held(begun.name, topic_partition, epoch, acquired.deliveries)
+    if not deliveries:
+        return None
     deliveries.sort()
     found = await batches_of(call.log, topic_partition, deliveries)
     if found.lost:
-        call.services.share_consumers.restore(begun.name, topic_partition, found.lost)
+        _restore(call, begun, topic_partition, epoch, found.lost)
         deliveries = deliveries[: len(deliveries) - len(found.lost)]
         if found.error is not None and not deliveries:
             begun.served.refused[topic_partition] = Refused(code_of(found.error), str(found.error))
