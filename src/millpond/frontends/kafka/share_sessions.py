@@ -55,6 +55,8 @@ class ShareSessions:
         self._partitions_max = partitions_max
         self._all_partitions_max = all_partitions_max
         self._sessions: dict[MemberName, ShareSession] = {}
+        self._of_connection: dict[object, dict[MemberName, None]] = {}
+        """The members whose sessions each connection opened."""
         self._partitions = 0
         """Of all sessions."""
         self._lost: WeakSet[object] = WeakSet()
@@ -119,11 +121,15 @@ class ShareSessions:
         session = self._sessions.pop(name, None)
         if session is not None:
             self._partitions -= len(session.partitions)
+            members = self._of_connection[session.connection]
+            del members[name]
+            if not members:
+                del self._of_connection[session.connection]
 
     def close_all_of(self, connection: object) -> list[MemberName]:
         """Close the sessions that a connection opened, which is lost. Returns their members."""
         self._lost.add(connection)
-        names = [name for name, session in self._sessions.items() if session.connection is connection]
+        names = list(self._of_connection.get(connection, ()))
         for name in names:
             self.close(name)
         return names
@@ -138,6 +144,7 @@ class ShareSessions:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, message)
         self.close(name)
         session = self._sessions[name] = ShareSession(connection)
+        self._of_connection.setdefault(connection, {})[name] = None
         return session
 
     def _continue(self, name: MemberName, epoch: int) -> ShareSession:
