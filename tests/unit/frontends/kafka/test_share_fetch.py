@@ -18,6 +18,7 @@ from tests.unit.frontends.kafka.sharing import (
 )
 from tests.unit.frontends.kafka.wire import ANSWER_SECONDS_MAX
 
+from millpond.frontends.kafka import turns
 from millpond.frontends.kafka.handlers.share_fetch import LOCK_PARTS
 from millpond.frontends.kafka.share_batches import SMALL_BYTES
 from millpond.frontends.kafka.share_delivery import RANGES_MAX
@@ -132,6 +133,39 @@ async def test_a_session_that_is_replaced_keeps_locks(sharing):
     member.epoch = 0
     assert (await member.fetch())[0].messages == {}
     assert await member.acknowledge([ack(0, 1)]) == {0: NONE}
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_partitions_are_asked_in_turns(sharing, monkeypatch, is_replaced):
+    """After one of them, something else runs; it may replace the session, which ends the request."""
+    for partition in range(2):
+        await sharing.interface.fill(count=2, partition=partition)
+    member = await sharing.member()
+    await member.fetch(max_records=0, partitions=(0, 1))
+    await are_ready(sharing, member)
+    consumers, services = (
+        sharing.interface.broker.share_consumers,
+        sharing.interface.broker.interfaces.kafka.services,
+    )
+    name, acquire, seen = MemberName(**member.named), consumers.acquire, []
+
+    def something_else():
+        seen.append("something else")
+        if is_replaced:
+            services.share_sessions.fetch(name, 0, (), (), member, acknowledges=False)
+
+    def acquire_and_look(name, partition, *limits):
+        seen.append(partition.partition)
+        if len(seen) == 1:
+            asyncio.get_running_loop().call_soon(something_else)
+        return acquire(name, partition, *limits)
+
+    monkeypatch.setattr(turns, "ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr(consumers, "acquire", acquire_and_look)
+    found = await member.fetch(partitions=())
+    assert seen == [0, "something else", 1][: 2 if is_replaced else 3]
+    assert list(found) == ([] if is_replaced else [0, 1])
+    assert leased(sharing) == (0 if is_replaced else 4)
 
 
 @pytest.mark.parametrize("has_some", [False, True])

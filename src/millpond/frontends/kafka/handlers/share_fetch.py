@@ -202,17 +202,20 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
     with consumers.waiting(begun.name, partitions) as available:
         while True:
             available.clear()
-            if not sessions.is_current(begun.name, begun.session):
-                _give_back(call, begun)
-                return
             for each in partitions:
                 if messages_left <= 0 or bytes_left <= 0:
+                    break
+                await begun.turns.step()
+                if not sessions.is_current(begun.name, begun.session):
                     break
                 deliveries, size = consumers.acquire(begun.name, each, messages_left, bytes_left)
                 if deliveries:
                     _keep(call, begun, each, deliveries)
                     messages_left -= len(deliveries)
                     bytes_left -= size
+            if not sessions.is_current(begun.name, begun.session):
+                _give_back(call, begun)
+                return
             is_full = messages_left <= 0 or bytes_left <= 0
             if begun.acquired and not is_held:
                 is_held, deadline = True, min(deadline, loop.time() + hold_s)
