@@ -1,6 +1,9 @@
 """Members of share groups through a whole broker, with its clock: locks that end, limits, restarts, isolation, keys."""
 
+import asyncio
+
 import pytest
+from tests.queues.conftest import HOUR_MS, WAIT_SECONDS_MAX, queue_of
 
 from millpond.catalog import subscriptions as catalog
 from millpond.model.errors import NotOwner
@@ -235,6 +238,26 @@ async def test_a_member_that_forgets_a_partition_has_none_of_its_keys(shared, co
     assert len(await second.take(8 - len(mine))) == 8 - len(mine)
     first.consumers.resume(first.name, [shared.topic_partition()])
     assert all([await first.say(AckType.ACCEPT, offset) is None for offset in mine])
+
+
+async def test_a_member_stays_away_from_a_partition_that_it_forgot_when_its_queue_restarts(shared, configure):
+    configure(key_order=True, record_lock_ms=HOUR_MS)
+    part, first, second = shared.topic_partition(), Sharer(shared), Sharer(shared, "m2")
+    await first.nothing()
+    await second.nothing()
+    first.consumers.pause(first.name, [part])
+    former = queue_of(shared)
+    former.close(NotOwner())
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while shared.dispatcher() is former.dispatcher:
+            await shared.settle()
+    for number in range(8):
+        await shared.publish(b"x", key=b"%d" % number)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        assert sorted(await second.take(8)) == list(range(8))
+    first.consumers.resume(first.name, [part])
+    await first.consumers.attach(first.name, [part])
+    assert not shared.dispatcher().consumers.by_name["m1"].paused
 
 
 async def test_what_is_held_in_memory_is_bounded(shared, configure):
