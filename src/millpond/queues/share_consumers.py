@@ -94,8 +94,8 @@ class ShareConsumers:
                 acquiring.partitions.discard(number)
         self._pause(name, topic_partitions, paused=True)
 
-    def begin_anew(self, name: MemberName, topic_partitions: Collection[TopicPartition]) -> None:
-        """The member begins anew with these partitions: pause the others, and wake requests that wait."""
+    def begin_session(self, name: MemberName, topic_partitions: Collection[TopicPartition]) -> None:
+        """The member has a new session, of these partitions: pause the others, and wake requests of the former one."""
         member = self._members.get(name)
         if member is not None:
             attached = [

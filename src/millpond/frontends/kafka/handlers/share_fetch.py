@@ -125,7 +125,7 @@ async def _begin(call: KafkaCall, request: wire.ShareFetchRequest) -> ShareFetch
     begun.bytes_max, begun.throttle_time_ms = _bytes_max(call, request)
     consumers.pause(name, forgotten)
     if request.share_session_epoch == OPENING_EPOCH:
-        consumers.begin_anew(name, acks)
+        consumers.begin_session(name, acks)
     if request.share_session_epoch != FINAL_EPOCH:
         consumers.resume(name, acks)  # also if it fetches nothing: it has added them to the session
     await begun.pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
