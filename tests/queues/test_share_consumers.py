@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
-from tests.queues.conftest import WAIT_SECONDS_MAX, queue_of
+from tests.queues.conftest import HOUR_MS, WAIT_SECONDS_MAX, queue_of
 
 from millpond.catalog import subscriptions as catalog
 from millpond.model.errors import NotOwner
 from millpond.model.group_configs import GroupConfig
 from millpond.model.share_groups import ShareGroupConfig, ShareIsolation, subscription_name
 from millpond.model.subscriptions import DELIVER_AT, SubscriptionConfig
-from millpond.queues import AckRange, AckRefusal, MemberName
+from millpond.queues import AckRange, AckRefusal, MemberName, QueueDelivery
 from millpond.queues.share_acks import AckType
 from millpond.records import Record, build_batch
 
@@ -281,6 +281,44 @@ async def test_a_member_that_forgets_a_partition_has_none_of_its_keys(shared, co
     assert len(await second.take(8 - len(mine))) == 8 - len(mine)
     first.consumers.resume(first.name, [shared.topic_partition()])
     assert all([await first.say(AckType.ACCEPT, offset) is None for offset in mine])
+
+
+async def test_a_member_stays_away_from_a_partition_that_it_forgot_when_its_queue_restarts(shared, configure):
+    configure(key_order=True, record_lock_ms=HOUR_MS)
+    part, first, second = shared.topic_partition(), Sharer(shared), Sharer(shared, "m2")
+    await first.nothing()
+    await second.nothing()
+    first.consumers.pause(first.name, [part])
+    await restart_queue(shared)
+    for number in range(8):
+        await shared.publish(b"x", key=b"%d" % number)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        assert sorted(await second.take(8)) == list(range(8))
+    first.consumers.resume(first.name, [part])
+    await first.consumers.attach(first.name, [part])
+    assert not shared.dispatcher().consumers.by_name["m1"].paused
+
+
+async def restart_queue(stage):
+    """As when the partition moves away and comes back."""
+    [active], former = stage.broker.queues._active_subscriptions.all(), queue_of(stage)
+    former.close(NotOwner())
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while active.queues.get(0) in (None, former):
+            await stage.settle()
+
+
+async def test_deliveries_end_when_the_queue_restarts_even_if_their_tokens_recur(shared):
+    await shared.publish(b"1")
+    part, first, second = shared.topic_partition(), Sharer(shared), Sharer(shared, "m2")
+    await first.take()
+    await second.nothing()
+    await restart_queue(shared)
+    await second.take()
+    consumers, epoch = shared.broker.share_consumers, shared.dispatcher().epoch
+    delivery = QueueDelivery(0, "m1", 0, shared.dispatcher().token_of(0))
+    assert consumers.still_held(second.name, part, epoch, [delivery]) == [delivery]
+    assert consumers.still_held(first.name, part, epoch - 1, [delivery]) == []
 
 
 async def test_what_is_held_in_memory_is_bounded(shared, configure):

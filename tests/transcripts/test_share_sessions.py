@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.transcripts.share_session_stage import ShareSessionStage
+from tests.transcripts.share_session_stage import Connection, ShareSessionStage
 from tests.transcripts.transcript import play
 
 from millpond.frontends.kafka.share_sessions import EPOCH_MAX, ShareSessions
@@ -36,3 +36,24 @@ def test_epochs_begin_again_after_the_highest():
     sessions._sessions[name].epoch = EPOCH_MAX
     sessions.acknowledge(name, EPOCH_MAX)
     sessions.acknowledge(name, 1)
+
+
+def test_a_lost_connection_costs_nothing_for_the_sessions_of_others():
+    class Unscanned(dict):
+        """Its entries are only looked up."""
+
+        def __iter__(self):
+            raise AssertionError("scanned")
+
+        keys = values = items = __iter__
+
+    sessions, first, second = ShareSessions(), Connection(), Connection()
+    sessions._sessions = Unscanned()
+    names = [MemberName("workers", f"m{number}") for number in range(4)]
+    for name, connection in zip(names, (first, first, second, second), strict=True):
+        sessions.fetch(name, 0, (), (), connection, acknowledges=False)
+    sessions.fetch(names[0], 0, (), (), second, acknowledges=False)
+    sessions.close(names[3])
+    assert sessions.close_all_of(first) == [names[1]]
+    assert sessions.close_all_of(second) == [names[2], names[0]]
+    assert not sessions._of_connection

@@ -48,9 +48,7 @@ class ReceivingMember:
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue | None:
         topic_id, number = topic_partition
         attachment = self.attachments.get(topic_id)
-        if attachment is None or number not in self.acquiring[topic_id].partitions:
-            return None
-        queue = attachment.queues.get(number)
+        queue = None if attachment is None else attachment.queues.get(number)
         return queue if queue is not None and queue.closed is None else None
 
 
@@ -86,8 +84,27 @@ class ShareConsumers:
         return without
 
     def pause(self, name: MemberName, topic_partitions: Iterable[TopicPartition]) -> None:
-        """The member asks for no more messages of these partitions. It keeps their locks, but no keys."""
+        """The member asks for no more messages of these partitions. It keeps their locks, but no keys; it is not
+        attached again if their queues restart, which ends the locks."""
+        member = self._members.get(name)
+        if member is None:
+            return
+        for topic_id, number in topic_partitions:
+            if (acquiring := member.acquiring.get(topic_id)) is not None:
+                acquiring.partitions.discard(number)
         self._pause(name, topic_partitions, paused=True)
+
+    def begin_session(self, name: MemberName, topic_partitions: Collection[TopicPartition]) -> None:
+        """The member has a new session, of these partitions: pause the others, and wake requests of the former one."""
+        member = self._members.get(name)
+        if member is not None:
+            attached = [
+                TopicPartition(topic_id, number)
+                for topic_id, acquiring in member.acquiring.items()
+                for number in acquiring.partitions
+            ]
+            self.pause(name, set(attached).difference(topic_partitions))
+            member.on_available()
 
     def resume(self, name: MemberName, topic_partitions: Iterable[TopicPartition]) -> None:
         """The member asks for messages of these partitions again."""
@@ -110,6 +127,24 @@ class ShareConsumers:
         """Lock messages for a member."""
         queue = self._queue(name, topic_partition)
         return NOTHING if queue is None else queue.deliverer.acquire(name.member_id, messages_max, bytes_max)
+
+    def epoch(self, name: MemberName, topic_partition: TopicPartition) -> int | None:
+        """That of the partition's queue. Deliveries of an earlier epoch have ended, though their tokens may recur."""
+        queue = self._queue(name, topic_partition)
+        return None if queue is None else queue.dispatcher.epoch
+
+    def still_held(
+        self,
+        name: MemberName,
+        topic_partition: TopicPartition,
+        epoch: int | None,
+        deliveries: Iterable[QueueDelivery],
+    ) -> list[QueueDelivery]:
+        """Those of these deliveries, made in that epoch, whose locks have not ended since."""
+        queue = self._queue(name, topic_partition)
+        if queue is None or queue.dispatcher.epoch != epoch:
+            return []
+        return [each for each in deliveries if queue.dispatcher.is_leased(each)]
 
     def restore(
         self, name: MemberName, topic_partition: TopicPartition, deliveries: Sequence[QueueDelivery]
@@ -197,6 +232,8 @@ class ShareConsumers:
             consumer = None if queue is None else queue.dispatcher.consumers.by_name.get(name.member_id)
             if queue is not None and consumer is not None and consumer.paused is not paused:
                 queue.deliverer.pause(name.member_id, paused=paused)
+                if paused:
+                    queue.deliverer.stop_waiting(name.member_id)
 
 
 async def all_saved(futures: Sequence["asyncio.Future[None]"]) -> list[MillpondError | None]:

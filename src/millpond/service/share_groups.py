@@ -111,25 +111,28 @@ class ShareGroups:
         return forgotten
 
     async def delete_group(self, group_id: str) -> None:
-        """Delete a group of any type. A share group loses its subscriptions, and with them its positions."""
+        """Delete a group of any type. A share group then loses its subscriptions, and with them its positions: not
+        before, because a group with members keeps them. Those of a share group that is gone already are deleted, too.
+        """
         async with self._lock(group_id):
-            forgotten = await self._forget_all(group_id)
+            has_positions = await self._is_share_group_or_gone(group_id)
+            is_gone = False
             try:
                 await self._groups.delete_group(group_id)
             except UnknownGroup:
-                if not forgotten:
-                    raise
+                is_gone = True
+            subscriptions = await self._subscriptions.of_group(group_id) if has_positions else []
+            if is_gone and not subscriptions:
+                raise UnknownGroup(group=group_id)
+            for each in subscriptions:
+                await self._subscriptions.delete(each)
 
-    async def _forget_all(self, group_id: str) -> bool:
-        """Returns whether there was something to forget, also of a share group that is already deleted."""
+    async def _is_share_group_or_gone(self, group_id: str) -> bool:
         try:
-            await self._groups.check_share_group(group_id, empty=True)
+            await self._groups.check_share_group(group_id)
         except UnknownGroup:  # it is of another type
             return False
-        subscriptions = await self._subscriptions.of_group(group_id)
-        for each in subscriptions:
-            await self._subscriptions.delete(each)
-        return bool(subscriptions)
+        return True
 
     # -- internals --------------------------------------------------------------------------------------------
 

@@ -393,7 +393,7 @@ async def test_a_damaged_object_is_named_with_topic_partition_and_offset(tmp_pat
     data = bytearray(stored.read_bytes())
     data[-20] ^= 1
     stored.write_bytes(data)
-    with pytest.raises(CorruptObject, match=r"Topic 'orders', partition 0, offset 0: .*CRC32C") as refused:
+    with pytest.raises(CorruptObject, match=r"Topic 'orders', partition 0, offset 20: .*CRC32C") as refused:
         read_all(reader, reader.partitions())
     assert (refused.value.facts["topic"], refused.value.facts["partition"]) == ("orders", 0)
 

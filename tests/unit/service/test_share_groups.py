@@ -1,6 +1,7 @@
 """Share groups' subscriptions: when they are created, where they begin, and what administrators do with them."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -176,8 +177,26 @@ async def test_a_group_with_members_keeps_its_positions(broker, shared):
     assert len(await broker.queues.all()) == 1
 
 
-async def test_a_member_that_joins_while_its_group_is_deleted_keeps_its_subscription(broker, held):
-    """The group had no members when its deletion began. Its positions are gone, and it begins again."""
+async def test_a_group_whose_deletion_is_refused_keeps_its_positions(broker, shared, monkeypatch):
+    """A member joins just before the group is deleted."""
+    await broker.log.create_topic("t", 1)
+    await broker.produce("t", b"a", b"b")
+    await shared.move(GROUP, {"t": {0: 1}})
+    delete_group = broker.groups.delete_group
+
+    async def joined_before(group_id):
+        await beat(shared, member_id="m2")
+        await delete_group(group_id)
+
+    monkeypatch.setattr(shared, "_lock", lambda _: contextlib.AsyncExitStack())
+    monkeypatch.setattr(broker.groups, "delete_group", joined_before)
+    with pytest.raises(GroupNotEmpty):
+        await shared.delete_group(GROUP)
+    assert starts(await shared.positions(GROUP)) == {0: 1}
+
+
+async def test_a_member_that_joins_while_its_group_is_deleted_has_a_subscription(broker, held):
+    """The group had no members when it was deleted. Its positions are gone, and it begins again."""
     await broker.log.create_topic("t", 1)
     shared, subscriptions = held
     await beat(shared)
@@ -186,10 +205,10 @@ async def test_a_member_that_joins_while_its_group_is_deleted_keeps_its_subscrip
     deleting = asyncio.create_task(shared.delete_group(GROUP))
     await until(lambda: subscriptions.finding)
     joining = asyncio.create_task(beat(shared, member_id="m2"))
-    await until(lambda: broker.groups._loaded_groups._groups[GROUP].group.member_count)
+    groups = broker.groups._loaded_groups._groups
+    await until(lambda: GROUP in groups and groups[GROUP].group.member_count)
     subscriptions.may_find.set()
-    with pytest.raises(GroupNotEmpty):
-        await deleting
+    await deleting
     assert len((await joining).assignment) == 1
     assert [stored.share_group for _, stored in await broker.queues.all()] == [GROUP]
 

@@ -33,6 +33,15 @@ class ShareSession:
     epoch: int = 1
     """The next request must have it."""
     partitions: dict[TopicPartition, None] = field(default_factory=dict)
+    first: int = 0
+    """How often a partition was the first to give messages. Epochs do not count that: those of fetches may all be
+    even."""
+
+    def rotated(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Some of its partitions, in an order in which each of them comes first in its turn."""
+        start = self.first % max(1, len(partitions))
+        self.first += 1
+        return [*partitions[start:], *partitions[:start]]
 
 
 class ShareSessions:
@@ -46,6 +55,8 @@ class ShareSessions:
         self._partitions_max = partitions_max
         self._all_partitions_max = all_partitions_max
         self._sessions: dict[MemberName, ShareSession] = {}
+        self._of_connection: dict[object, dict[MemberName, None]] = {}
+        """The members whose sessions each connection opened."""
         self._partitions = 0
         """Of all sessions."""
         self._lost: WeakSet[object] = WeakSet()
@@ -66,7 +77,7 @@ class ShareSessions:
     ) -> Sequence[TopicPartition]:
         """A ShareFetch. Returns the partitions to fetch: of the last request none, as it only acknowledges."""
         if epoch == FINAL_EPOCH:
-            self._find(name)
+            self.find(name)
             return ()
         if epoch == OPENING_EPOCH:
             session = self._open(name, connection, acknowledges=acknowledges)
@@ -92,24 +103,33 @@ class ShareSessions:
         if epoch == OPENING_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "an acknowledgement opens no session")
         if epoch == FINAL_EPOCH:
-            self._find(name)
+            self.find(name)
         else:
             self._continue(name, epoch)
 
-    def is_open(self, name: MemberName, connection: object) -> bool:
-        """Whether the member's session is one that this connection opened."""
+    def find(self, name: MemberName) -> ShareSession:
         session = self._sessions.get(name)
-        return session is not None and session.connection is connection
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the member has no share session here")
+        return session
+
+    def is_current(self, name: MemberName, session: ShareSession) -> bool:
+        """Whether this is the member's session: it is neither closed nor replaced."""
+        return self._sessions.get(name) is session
 
     def close(self, name: MemberName) -> None:
         session = self._sessions.pop(name, None)
         if session is not None:
             self._partitions -= len(session.partitions)
+            members = self._of_connection[session.connection]
+            del members[name]
+            if not members:
+                del self._of_connection[session.connection]
 
     def close_all_of(self, connection: object) -> list[MemberName]:
         """Close the sessions that a connection opened, which is lost. Returns their members."""
         self._lost.add(connection)
-        names = [name for name, session in self._sessions.items() if session.connection is connection]
+        names = list(self._of_connection.get(connection, ()))
         for name in names:
             self.close(name)
         return names
@@ -124,18 +144,13 @@ class ShareSessions:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, message)
         self.close(name)
         session = self._sessions[name] = ShareSession(connection)
+        self._of_connection.setdefault(connection, {})[name] = None
         return session
 
     def _continue(self, name: MemberName, epoch: int) -> ShareSession:
-        session = self._find(name)
+        session = self.find(name)
         if epoch != session.epoch:
             message = f"the epoch is {epoch} instead of {session.epoch}"
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, message)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
-        return session
-
-    def _find(self, name: MemberName) -> ShareSession:
-        session = self._sessions.get(name)
-        if session is None:
-            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the member has no share session here")
         return session

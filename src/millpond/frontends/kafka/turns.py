@@ -26,10 +26,16 @@ class Turns:
     async def over(self, entries: Iterable[T]) -> AsyncIterator[T]:
         """The entries, in their order."""
         for entry in entries:
-            if self._left == 0:
+            if self._left == 0:  # as in `step`
                 await self.next()
             self._left -= 1
             yield entry
+
+    async def step(self) -> None:
+        """Count an entry, in a loop that may end early."""
+        if self._left == 0:
+            await self.next()
+        self._left -= 1
 
     async def next(self) -> None:
         """Let other tasks run."""

@@ -10,10 +10,12 @@ from millpond.frontends.kafka import rights as r
 from millpond.model.acls import CLUSTER_NAME, AclOperation, Permission, ResourceType
 from millpond.protocol import NO_UUID, ErrorCode
 from millpond.protocol.messages.cluster import DescribeClusterRequest
+from millpond.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from millpond.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from millpond.protocol.messages.group_admin import DescribeGroupsRequest
 from millpond.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from millpond.protocol.messages.metadata import OPERATIONS_UNKNOWN, MetadataRequest, MetadataRequestTopic
+from millpond.protocol.messages.share_groups import ShareGroupDescribeRequest
 from millpond.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from millpond.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from millpond.testing import running_broker
@@ -61,6 +63,29 @@ async def test_an_id_does_not_reveal_the_name(client, cluster):
     (result,) = (await client.send(request, 6)).responses
     assert (result.error_code, result.name) == (DENIED, None)
     assert cases.TOPIC not in result.error_message
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "describe"),
+    [
+        (cases.consumer_heartbeat, ConsumerGroupDescribeRequest),
+        (cases.share_heartbeat, ShareGroupDescribeRequest),
+    ],
+)
+async def test_a_description_does_not_name_topics_that_the_client_may_not_describe(
+    client, cluster, heartbeat, describe
+):
+    request = heartbeat(cases.Ids(cluster.topic.id, 1), cases.GROUP)
+    await cluster.set_acls(
+        allow(r.READ_GROUP, cases.GROUP),
+        allow(r.DESCRIBE_GROUP, cases.GROUP),
+        allow(r.DESCRIBE_TOPIC, cases.TOPIC),
+    )
+    assert (await client.send(request, 1)).error_code == 0
+    await cluster.set_acls(allow(r.DESCRIBE_GROUP, cases.GROUP))
+    (group,) = (await client.send(describe(group_ids=[cases.GROUP]), 1)).groups
+    assert (group.error_code, group.members) == (DENIED, [])
+    assert cases.TOPIC not in group.error_message
 
 
 async def test_no_topic_is_looked_up_in_the_catalog_for_a_client_that_may_not_use_it(

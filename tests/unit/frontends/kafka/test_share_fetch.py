@@ -17,19 +17,24 @@ from tests.unit.frontends.kafka.sharing import (
     ack,
     share,
 )
+from tests.unit.frontends.kafka.wire import ANSWER_SECONDS_MAX
 
+from millpond.frontends.kafka import turns
+from millpond.frontends.kafka.handlers.share_fetch import LOCK_PARTS
 from millpond.frontends.kafka.share_batches import SMALL_BYTES, batches_of
 from millpond.frontends.kafka.share_delivery import RANGES_MAX
+from millpond.model.errors import NotOwner
 from millpond.model.group_configs import GroupConfig
 from millpond.model.ids import TopicPartition
 from millpond.model.share_groups import ShareGroupConfig
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages import share_fetch as wire
-from millpond.queues import QueueDelivery
+from millpond.queues import MemberName, QueueDelivery
 from millpond.records import Record, build_batch, iter_records, read_header
 
 NONE, INVALID_REQUEST = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 INVALID_RECORD_STATE = ErrorCode.INVALID_RECORD_STATE
+HOUR_MS = 3_600_000
 RENEWAL = {"is_renew_ack": True, "max_bytes": 0, "min_bytes": 0, "max_records": 0}
 
 
@@ -131,6 +136,77 @@ async def test_a_session_that_is_replaced_keeps_locks(sharing):
     assert await member.acknowledge([ack(0, 1)]) == {0: NONE}
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_partitions_are_asked_in_turns(sharing, monkeypatch, is_replaced):
+    """After one of them, something else runs; it may replace the session, which ends the request."""
+    for partition in range(2):
+        await sharing.interface.fill(count=2, partition=partition)
+    member = await sharing.member()
+    await member.fetch(max_records=0, partitions=(0, 1))
+    await are_ready(sharing, member)
+    consumers, services = (
+        sharing.interface.broker.share_consumers,
+        sharing.interface.broker.interfaces.kafka.services,
+    )
+    name, acquire, seen = MemberName(**member.named), consumers.acquire, []
+
+    def something_else():
+        seen.append("something else")
+        if is_replaced:
+            services.share_sessions.fetch(name, 0, (), (), member, acknowledges=False)
+
+    def acquire_and_look(name, partition, *limits):
+        seen.append(partition.partition)
+        if len(seen) == 1:
+            asyncio.get_running_loop().call_soon(something_else)
+        return acquire(name, partition, *limits)
+
+    monkeypatch.setattr(turns, "ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr(consumers, "acquire", acquire_and_look)
+    found = await member.fetch(partitions=())
+    assert seen == [0, "something else", 1][: 2 if is_replaced else 3]
+    assert list(found) == ([] if is_replaced else [0, 1])
+    assert leased(sharing) == (0 if is_replaced else 4)
+
+
+@pytest.mark.parametrize("has_some", [False, True])
+async def test_a_request_of_a_session_that_is_replaced_takes_nothing(sharing, has_some):
+    former, again = await sharing.member(), await sharing.member()
+    await former.fetch()
+    waiting = asyncio.create_task(former.fetch(partitions=(), max_wait_ms=60_000, min_bytes=1 << 20))
+    if has_some:
+        await sharing.interface.fill(count=1)
+    await until(lambda: is_waiting(sharing, former) and leased(sharing) == has_some)
+    await again.fetch(max_records=0)
+    if not has_some:
+        await sharing.interface.fill(count=1)
+    assert await again.take(partitions=()) == {0: (b"0", 1)}
+    assert await waiting == {}
+    assert await again.acknowledge([ack(0)]) == {0: NONE}
+
+
+def is_waiting(sharing, member):
+    found = sharing.interface.broker.share_consumers._members.get(MemberName(**member.named))
+    return found is not None and bool(found.waiting)
+
+
+def queue_of(sharing):
+    """Of partition 0."""
+    [active] = sharing.interface.broker.queues._active_subscriptions.all()
+    return active.queues.get(0)
+
+
+def leased(sharing):
+    [active] = sharing.interface.broker.queues._active_subscriptions.all()
+    return sum(queue.dispatcher.leased for queue in active.open_queues())
+
+
+async def until(condition):
+    async with asyncio.timeout(ANSWER_SECONDS_MAX):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("closes_by", ["fetch", "acknowledge"])
 async def test_closing_a_session_takes_acknowledgements_and_releases_the_rest(sharing, closes_by):
     await sharing.interface.fill(count=3)
@@ -180,6 +256,17 @@ async def test_partitions_are_added_and_forgotten_and_locks_stay(sharing):
     found = await member.fetch({0: [ack(0)], 1: [ack(0)]}, partitions=(), max_wait_ms=10_000)
     assert {number: part.ack_error for number, part in found.items()} == {0: NONE, 1: NONE}
     assert list(found[0].messages) == [1]  # an acknowledgement adds its partition again
+
+
+@pytest.mark.parametrize("limits", [{"max_records": 0}, {"max_bytes": 0}, RENEWAL])
+async def test_a_partition_that_a_request_without_messages_adds_again_is_fetched(sharing, limits):
+    member = await sharing.member()
+    await member.fetch(partitions=(0, 1))
+    await member.fetch(partitions=(), forget=(0,))
+    await member.fetch(partitions=(0,), **limits)
+    await sharing.interface.fill(count=1)
+    found = await member.fetch(partitions=(), max_wait_ms=60_000)
+    assert found[0].messages == {0: (b"0", 1)}
 
 
 async def test_a_topic_that_is_listed_twice_is_merged(sharing):
@@ -342,6 +429,39 @@ async def test_the_limits_of_a_fetch_are_for_all_partitions_together(sharing):
     assert await count(max_bytes=0) == 0
 
 
+@pytest.mark.parametrize("acknowledges", [False, True])
+async def test_each_partition_has_its_turn(sharing, acknowledges):
+    """Also if every second epoch is that of an acknowledgement."""
+    await sharing.interface.fill(count=50)
+    await sharing.interface.fill(count=2, partition=1)
+    member = await sharing.member()
+    await member.fetch(partitions=(0, 1), max_records=0)
+    await are_ready(sharing, member)
+    firsts = []
+    for _ in range(4):
+        found = await member.fetch(partitions=(), max_records=1, max_wait_ms=10_000)
+        firsts += [number for number, part in found.items() if part.messages]
+        if acknowledges:
+            await member.acknowledge({})
+    assert firsts == [0, 1, 0, 1]
+
+
+async def are_ready(sharing, member, partitions=(0, 1)):
+    """Each of these partitions has two messages that can be acquired at once."""
+    consumers = sharing.interface.broker.share_consumers
+    name = MemberName(**member.named)
+    for number in partitions:
+        partition = TopicPartition(sharing.topic.id, number)
+        await consumers.attach(name, [partition])
+        found = []
+        with consumers.waiting(name, [partition]) as available:
+            while len(found) < 2:
+                found += consumers.acquire(name, partition, 2 - len(found), 1 << 20).deliveries
+                if len(found) < 2:
+                    await available.wait()
+        consumers.restore(name, partition, found)
+
+
 async def test_a_fetch_waits_for_messages_and_for_locks_that_end(sharing):
     member, other = await sharing.member(), await sharing.member("m2")
     waiting = asyncio.create_task(member.take(max_wait_ms=60_000))
@@ -351,6 +471,50 @@ async def test_a_fetch_waits_for_messages_and_for_locks_that_end(sharing):
     waiting = asyncio.create_task(other.take(max_wait_ms=60_000))
     assert await member.acknowledge([ack(0, 0, RELEASE)]) == {0: NONE}
     assert await waiting == {0: (b"0", 2)}
+
+
+async def test_a_fetch_waits_for_more_only_a_part_of_the_time_of_its_locks(sharing, loop_time):
+    member = await sharing.member()
+    await member.fetch()
+    waiting = asyncio.create_task(member.fetch(partitions=(), max_wait_ms=300_000, min_bytes=1 << 20))
+    await sharing.interface.fill(count=2)
+    await until(lambda: leased(sharing) == 2)
+    loop_time.advance(member.response.acquisition_lock_timeout_ms / 1000 / LOCK_PARTS)
+    assert (await waiting)[0].ranges == [(0, 1, 1)]
+
+
+@pytest.mark.parametrize("ends_by", ["release", "restart"])
+async def test_a_response_names_only_locks_that_have_not_ended(sharing, loop_time, ends_by):
+    """The request has acquired the messages, and acquires them again before it is answered."""
+    await sharing.interface.fill(count=2)
+    member, twin = await sharing.member(), await sharing.member()
+    await member.fetch(max_records=0)
+    await are_ready(sharing, member, partitions=(0,))
+    waiting = asyncio.create_task(member.fetch(partitions=(), max_wait_ms=300_000, min_bytes=1 << 20))
+    await until(lambda: is_waiting(sharing, member) and leased(sharing) == 2)
+    queue = queue_of(sharing)
+    if ends_by == "release":
+        token = queue.dispatcher.token_of(0)
+        assert await twin.acknowledge([ack(0, 0, RELEASE)], epoch=2) == {0: NONE}
+        await until(lambda: leased(sharing) == 2 and queue.dispatcher.token_of(0) != token)
+    else:
+        queue.close(NotOwner())
+        await until(lambda: queue_of(sharing) not in (None, queue) and leased(sharing) == 2)
+    loop_time.advance(member.response.acquisition_lock_timeout_ms / 1000 / LOCK_PARTS)
+    expected = [(0, 0, 2), (1, 1, 1)] if ends_by == "release" else [(0, 1, 1)]
+    assert (await waiting)[0].ranges == expected
+
+
+async def test_a_response_is_without_a_partition_whose_locks_have_ended(sharing, loop_time):
+    await sharing.interface.fill(count=2)
+    member, twin = await sharing.member(), await sharing.member()
+    await member.fetch(max_records=0)
+    await are_ready(sharing, member, partitions=(0,))
+    waiting = asyncio.create_task(member.fetch(partitions=(), max_wait_ms=300_000, min_bytes=1 << 20))
+    await until(lambda: is_waiting(sharing, member) and leased(sharing) == 2)
+    assert await twin.acknowledge([ack(0, 1)], epoch=2) == {0: NONE}
+    loop_time.advance(member.response.acquisition_lock_timeout_ms / 1000 / LOCK_PARTS)
+    assert await waiting == {}
 
 
 async def test_messages_in_flight_are_bounded(sharing, configure):
@@ -422,6 +586,26 @@ async def test_messages_of_a_key_follow_each_other(sharing, configure):
     member = await sharing.member()
     assert sorted(await member.take()) == [0, 2]
     assert sorted(await member.take([ack(0)])) == [1]
+
+
+async def test_a_session_that_is_replaced_leaves_the_keys_of_other_partitions(sharing, configure):
+    configure(key_order=True, record_lock_ms=HOUR_MS)
+    member, other = await sharing.member(), await sharing.member("m2")
+    await member.fetch(partitions=(0, 1))
+    await other.fetch(partitions=(0, 1))
+    member.epoch = 0
+    await member.fetch(partitions=(1,))
+    keys = [b"%d" % number for number in range(20)]
+    await append(sharing, build_batch([Record(key, key) for key in keys], now_ms=1_000))
+    found = {}
+    while len(found) < len(keys):
+        found |= await other.take(partitions=())
+    assert sorted(found) == list(range(20))
+    assert await other.acknowledge([ack(0, 19)]) == {0: NONE}
+    member.epoch = 0
+    await member.fetch(partitions=(0, 1))
+    await append(sharing, build_batch([Record(key, key) for key in keys], now_ms=1_000))
+    assert await member.take(partitions=())  # it owns keys again
 
 
 async def test_too_many_ranges_of_a_partition_are_refused(sharing):

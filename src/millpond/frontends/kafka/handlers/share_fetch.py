@@ -15,6 +15,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import (
@@ -37,7 +38,7 @@ from millpond.frontends.kafka.share_delivery import (
     member_name,
     partition_code,
 )
-from millpond.frontends.kafka.share_sessions import FINAL_EPOCH, OPENING_EPOCH
+from millpond.frontends.kafka.share_sessions import FINAL_EPOCH, OPENING_EPOCH, ShareSession
 from millpond.frontends.kafka.turns import Turns
 from millpond.model.errors import MillpondError
 from millpond.model.ids import TopicId, TopicPartition
@@ -49,6 +50,17 @@ from millpond.queues import MemberName, QueueDelivery
 NO_STATE = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the share group has no state in this partition")
 MAY_WAIT = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
 """Errors of partitions that end by themselves: the request waits for messages of the others."""
+LOCK_PARTS: Final = 10
+"""The part of a lock's time that may pass while the request waits for MinBytes: one in 10. The rest is the member's."""
+
+
+@dataclass(slots=True)
+class AcquiredHere:
+    """What a request has acquired in one partition."""
+
+    epoch: int | None
+    """That of the queue."""
+    deliveries: list[QueueDelivery] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -59,13 +71,14 @@ class ShareFetch:
     request: wire.ShareFetchRequest
     partitions: Sequence[TopicPartition]
     """Those of the session."""
+    session: ShareSession
     acks: Acknowledgements
     served: ServedPartitions
     pending: PendingAcks
     bytes_max: int
     throttle_time_ms: int = 0
     turns: Turns = field(default_factory=Turns)
-    acquired: dict[TopicPartition, list[QueueDelivery]] = field(default_factory=dict)
+    acquired: dict[TopicPartition, AcquiredHere] = field(default_factory=dict)
 
     @property
     def fetches(self) -> bool:
@@ -99,7 +112,8 @@ async def _begin(call: KafkaCall, request: wire.ShareFetchRequest) -> ShareFetch
         for topic in request.forgotten_topics_data
         for number in topic.partitions
     ]
-    partitions = call.services.share_sessions.fetch(
+    sessions = call.services.share_sessions
+    partitions = sessions.fetch(
         name,
         request.share_session_epoch,
         acks,
@@ -108,14 +122,17 @@ async def _begin(call: KafkaCall, request: wire.ShareFetchRequest) -> ShareFetch
         acknowledges=any(acks.values()),
     )
     served, consumers = ServedPartitions(call), call.services.share_consumers
-    begun = ShareFetch(name, request, partitions, acks, served, PendingAcks(), 0)
+    begun = ShareFetch(name, request, partitions, sessions.find(name), acks, served, PendingAcks(), 0)
     begun.bytes_max, begun.throttle_time_ms = _bytes_max(call, request)
-    await begun.pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
     consumers.pause(name, forgotten)
+    if request.share_session_epoch == OPENING_EPOCH:
+        consumers.begin_session(name, acks)
+    if request.share_session_epoch != FINAL_EPOCH:
+        consumers.resume(name, acks)  # also if it fetches nothing: it has added them to the session
+    await begun.pending.apply(call, name, acks, served, is_renew_ack=request.is_renew_ack)
     if request.share_session_epoch == FINAL_EPOCH:
         end_session(call, name)
     elif begun.fetches:
-        consumers.resume(name, acks)
         await _attach(call, begun)
     return begun
 
@@ -142,7 +159,7 @@ def _bytes_max(call: KafkaCall, request: wire.ShareFetchRequest) -> tuple[int, i
 async def _attach(call: KafkaCall, begun: ShareFetch) -> None:
     served = begun.served
     wanted = [each async for each in begun.turns.over(begun.partitions) if served.check(each)]
-    if not call.services.share_sessions.is_open(begun.name, call.authentication):
+    if not call.services.share_sessions.is_current(begun.name, begun.session):
         return  # the connection was lost between two turns; nothing would release what is attached now
     try:
         without = await call.services.share_consumers.attach(begun.name, wanted)
@@ -156,8 +173,10 @@ async def _respond(call: KafkaCall, begun: ShareFetch) -> wire.ShareFetchRespons
     if begun.fetches:
         await _acquire(call, begun)
     parts: dict[TopicPartition, wire.SharePartitionData] = {}
-    for each, deliveries in begun.acquired.items():
-        parts[each] = await _with_records(call, begun, each, deliveries)
+    for each, acquired in begun.acquired.items():
+        part = await _with_records(call, begun, each, acquired)
+        if part is not None:
+            parts[each] = part
     codes = await begun.pending.results()
     is_first = begun.request.share_session_epoch == OPENING_EPOCH
     async for each in begun.turns.over((*begun.partitions, *begun.acks)):
@@ -169,13 +188,17 @@ async def _respond(call: KafkaCall, begun: ShareFetch) -> wire.ShareFetchRespons
 
 
 async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
-    """Acquire messages, and wait for the first ones until MaxWaitMs. What arrives before MinBytes have is kept."""
+    """Acquire messages, and wait for the first ones until MaxWaitMs. What arrives before MinBytes have is kept, unless
+    the session ends or is replaced meanwhile: its client reads no response."""
     request, consumers, loop = begun.request, call.services.share_consumers, asyncio.get_running_loop()
-    partitions = [each for each in begun.partitions if each not in begun.served.refused]
+    sessions = call.services.share_sessions
+    served = [each for each in begun.partitions if each not in begun.served.refused]
+    partitions = begun.session.rotated(served)
     must_answer = any(each.code not in MAY_WAIT for each in begun.served.refused.values())
     wait_ms = 0 if must_answer else max(0, min(request.max_wait_ms, call.services.limits.fetch_wait_ms_max))
     deadline, version = loop.time() + wait_ms / 1000, call.services.security.version
     messages_left, bytes_left = request.max_records, begun.bytes_max
+    hold_s, is_held = consumers.config(begun.name.group_id).record_lock_ms / 1000 / LOCK_PARTS, False
     enough = begun.bytes_max - min(request.min_bytes, begun.bytes_max)
     with consumers.waiting(begun.name, partitions) as available:
         while True:
@@ -183,12 +206,20 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
             for each in partitions:
                 if messages_left <= 0 or bytes_left <= 0:
                     break
+                await begun.turns.step()
+                if not sessions.is_current(begun.name, begun.session):
+                    break
                 deliveries, size = consumers.acquire(begun.name, each, messages_left, bytes_left)
                 if deliveries:
-                    begun.acquired.setdefault(each, []).extend(deliveries)
+                    _keep(call, begun, each, deliveries)
                     messages_left -= len(deliveries)
                     bytes_left -= size
+            if not sessions.is_current(begun.name, begun.session):
+                _give_back(call, begun)
+                return
             is_full = messages_left <= 0 or bytes_left <= 0
+            if begun.acquired and not is_held:
+                is_held, deadline = True, min(deadline, loop.time() + hold_s)
             left_s = deadline - loop.time()
             if is_full or left_s <= 0 or (begun.acquired and bytes_left <= enough):
                 break
@@ -201,22 +232,56 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
         _give_back_refused(call, begun)
 
 
+def _keep(
+    call: KafkaCall, begun: ShareFetch, topic_partition: TopicPartition, deliveries: Sequence[QueueDelivery]
+) -> None:
+    epoch = call.services.share_consumers.epoch(begun.name, topic_partition)
+    acquired = begun.acquired.get(topic_partition)
+    if acquired is None or acquired.epoch != epoch:  # the queue has restarted, which ends its locks
+        acquired = begun.acquired[topic_partition] = AcquiredHere(epoch)
+    acquired.deliveries.extend(deliveries)
+
+
+def _restore(
+    call: KafkaCall,
+    begun: ShareFetch,
+    topic_partition: TopicPartition,
+    epoch: int | None,
+    deliveries: Sequence[QueueDelivery],
+) -> None:
+    consumers = call.services.share_consumers
+    held = consumers.still_held(begun.name, topic_partition, epoch, deliveries)
+    consumers.restore(begun.name, topic_partition, held)
+
+
+def _give_back(call: KafkaCall, begun: ShareFetch) -> None:
+    for each, acquired in begun.acquired.items():
+        _restore(call, begun, each, acquired.epoch, acquired.deliveries)
+    begun.acquired.clear()
+
+
 def _give_back_refused(call: KafkaCall, begun: ShareFetch) -> None:
     may_read = call.allows(READ_GROUP, begun.name.group_id)
     for each in list(begun.acquired):
         if not may_read:
             begun.served.refused[each] = Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
         if not may_read or not begun.served.check(each):
-            call.services.share_consumers.restore(begun.name, each, begun.acquired.pop(each))
+            acquired = begun.acquired.pop(each)
+            _restore(call, begun, each, acquired.epoch, acquired.deliveries)
 
 
 async def _with_records(
-    call: KafkaCall, begun: ShareFetch, topic_partition: TopicPartition, deliveries: list[QueueDelivery]
-) -> wire.SharePartitionData:
+    call: KafkaCall, begun: ShareFetch, topic_partition: TopicPartition, acquired: AcquiredHere
+) -> wire.SharePartitionData | None:
+    """None if the locks of all messages have ended while the request waited."""
+    consumers, epoch = call.services.share_consumers, acquired.epoch
+    deliveries = consumers.still_held(begun.name, topic_partition, epoch, acquired.deliveries)
+    if not deliveries:
+        return None
     deliveries.sort()
     found = await batches_of(call.log, topic_partition, deliveries)
     if found.lost:
-        call.services.share_consumers.restore(begun.name, topic_partition, found.lost)
+        _restore(call, begun, topic_partition, epoch, found.lost)
         lost = set(found.lost)
         deliveries = [each for each in deliveries if each not in lost]
         if found.error is not None and not deliveries:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of, description_refusal
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from millpond.groups import ShareGroupDescription, ShareMemberDescription
@@ -46,7 +46,7 @@ async def _one(call: KafkaCall, group_id: str) -> DescribedShareGroup:
             raise UnknownGroup(f"Group {group_id!r} is not a share group.", group=group_id)
         return _described(call, found)
     except MillpondError as error:
-        return _refused(group_id, coordinator_code_of(error), str(error))
+        return _refused(group_id, coordinator_code_of(error), description_refusal(error))
 
 
 def _refused(group_id: str, code: ErrorCode, message: str) -> DescribedShareGroup:
