@@ -397,6 +397,11 @@ async def test_a_partition_with_too_many_consumers_is_asked_for_again(sharing, m
     found = await other.fetch()
     assert found[0].error == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "it has 1 consumers" in found[0].part.error_message
+    waiting = asyncio.create_task(other.fetch(max_wait_ms=30_000))
+    for _ in range(5):
+        await member.fetch()
+    assert not waiting.done(), "clients ask again at once"
+    waiting.cancel()
 
 
 async def test_a_group_that_loses_its_state_and_gets_another(sharing):

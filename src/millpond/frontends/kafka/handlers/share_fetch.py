@@ -194,7 +194,7 @@ async def _acquire(call: KafkaCall, begun: ShareFetch) -> None:
     sessions = call.services.share_sessions
     served = [each for each in begun.partitions if each not in begun.served.refused]
     partitions = begun.session.rotated(served)
-    must_answer = any(each.code not in MAY_WAIT for each in begun.served.refused.values())
+    must_answer = any(partition_code(each.code) not in MAY_WAIT for each in begun.served.refused.values())
     wait_ms = 0 if must_answer else max(0, min(request.max_wait_ms, call.services.limits.fetch_wait_ms_max))
     deadline, version = loop.time() + wait_ms / 1000, call.services.security.version
     messages_left, bytes_left = request.max_records, begun.bytes_max
