@@ -90,6 +90,8 @@ class World:
         self.granted: Counter[str] = Counter()
         self.unnoticed: set[int] = set()
         """Messages that have left the log, which the dispatcher will find out when it reads there again."""
+        self.vanished: set[int] = set()
+        """All that were unnoticed once: the dispatcher may not have heard that they are stored."""
         self.last_changes: StateChanges | None = None
         self.begin()
 
@@ -190,8 +192,8 @@ class World:
         """A member of a share group says what becomes of ranges of offsets."""
         end = self.log.end
         refused = refusal(self.machine, name, ranges, end_offset=end, renew_allowed=renew_allowed)
-        if any(each.first <= offset <= each.last for each in ranges for offset in self.unnoticed):
-            return  # to the model it is settled, and the dispatcher does not know yet
+        if any(each.first <= offset <= each.last for each in ranges for offset in self.vanished):
+            return  # to the model it is settled, and the dispatcher may not know yet
         self.same("refusal", refused, self.model.share_refusal(name, ranges, renew_allowed=renew_allowed))
         if refused is None:
             held = set(self.model.leases)
@@ -245,6 +247,7 @@ class World:
             offset = hidden[index % len(hidden)]
             self.log.entries[offset] = None
             self.unnoticed.add(offset)
+            self.vanished.add(offset)
             self.model.void(offset)
 
     def commit(self, outcome: str) -> None:
