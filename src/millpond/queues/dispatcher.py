@@ -192,8 +192,7 @@ class Dispatcher:
             schedule.schedule_key(key)
 
     def forget_below(self, log_start: int) -> bool:
-        """Settle all messages below the log start as void: they are gone from the log, delivered or not. Returns
-        whether there may be any."""
+        """Settle all messages below the log start as void: they are gone. Returns whether there may be any."""
         if log_start <= max(self.settled.floor, self._log_start):
             return False
         self._log_start = log_start
@@ -329,8 +328,7 @@ class Dispatcher:
 
     def restore(self, delivery: QueueDelivery) -> None:
         """Undo a delivery that did not happen: no attempt is charged, and the consumer gets its credit back."""
-        message = self._messages.get(delivery.offset)
-        if message is not None and message.state is LEASED and message.token == delivery.token:
+        if (message := self._messages.get(delivery.offset)) and self.is_leased(delivery):
             if message.consumer is not None:
                 message.consumer.consumer_credit.restore(message.size)
             self._release(message)
