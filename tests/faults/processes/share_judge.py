@@ -61,10 +61,10 @@ class ShareHistory:
     def _add_settled(self, place: Place, at: float, count: int, fate: str) -> None:
         if fate == RELEASE:
             self.released.append((place, at, count))
-        elif place in self.accepted:
-            self.accepted_twice.append(place)
-        else:
+        elif place not in self.accepted:
             self.accepted[place] = (at, count)
+        elif count >= self.accepted[place][1]:  # a late one of an earlier delivery is ignored below the start
+            self.accepted_twice.append(place)
 
     # -- what must be empty ----------------------------------------------------------------------------------------
 

@@ -60,3 +60,10 @@ def test_a_message_that_was_never_accepted_is_lost():
 
 def test_a_message_that_two_accept_is_found():
     assert judged(got(1, 0), *settled(2, 0), *settled(3, 0)).accepted_twice == [(0, 0)]
+
+
+def test_a_paused_member_may_accept_what_another_one_has_accepted_after_its_lock_had_ended():
+    """The message is below the start then, where acknowledgements are ignored, as in Kafka."""
+    found = judged(got(1, 0), got(3, 0, count=2), *settled(4, 0, count=2), *settled(9, 0))
+    assert not found.accepted_twice
+    assert not found.delivered_again()
